@@ -6,6 +6,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _io
 from gmip import _validate as check
+from gmip._progress import Watch, silent
 from gmip._random import CanaryStream
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.audit import audit_sources
-from gmip.auditing.judge import JudgeSettings
-from gmip.auditing.schema import AuditResult
+from gmip.auditing.judge import Evidence, JudgeSettings
+from gmip.auditing.schema import AuditResult, RunCheck
+from gmip.auditing.sources import Source
 from gmip.auditing.sources.table_sources import Scores
 from gmip.errors import FileError, GmipError, InvalidArgument
 from gmip.vocabulary import NoisySGD
@@ -28,6 +31,17 @@ if TYPE_CHECKING:
     from gmip.canaries.planted import DirectionCanaries
 
 _FEWEST: Final = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Scores of canaries, and what else they tell about the run; None: nothing."""
+
+    scores: Source
+    check: RunCheck | None
+
+    def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
+        return dataclasses.replace(self.scores.evidence(seed, watch), check=self.check)
 
 
 class Coins:
@@ -53,7 +67,9 @@ class Coins:
         self.inside: NDArray[np.bool_] = CanaryStream.COINS.rng(self.seed).random(self.count) < 0.5
         self.inside.flags.writeable = False
 
-    def _audited(self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any]) -> AuditResult:
+    def _audited(
+        self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any], checked: RunCheck | None = None
+    ) -> AuditResult:
         """The audit of one score for each canary (higher = in): see `gmip.Scores`.
 
         Guarantees
@@ -65,7 +81,7 @@ class Coins:
         values = check.vector("scores", scores, length=self.count)
         scores_of_both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
         by = JudgeSettings.of({"fprs": (0.01, 0.1), **settings})
-        return audit_sources([scores_of_both], by, title=title or f"Audit of {self.count} canaries")
+        return audit_sources([Checked(scores_of_both, checked)], by, title=title or f"Audit of {self.count} canaries")
 
 
 # -- canaries of a recorded run on disk -------------------------------------------------------------------------------
@@ -82,11 +98,17 @@ class PlantedRun(NamedTuple):
     table : a file of scores, of which `gmip.Scores` and `gmip audit` know the columns.
     planted : how many canaries, about half of them in.
     run : what was trained.
+    check : whether its noise was as large as declared; None: not known, or no noise.
     """
 
     table: Path
     planted: int
     run: NoisySGD
+    check: RunCheck | None = None
+
+    def checked(self, scores: Source) -> Checked:
+        """The scores with the check."""
+        return Checked(scores, self.check)
 
     @property
     def claim(self) -> TradeOff | None:
@@ -114,6 +136,7 @@ def write_canaries(folder: Path, canaries: DirectionCanaries, run: NoisySGD) -> 
         "seed": canaries.seed,
         "run": dataclasses.asdict(run),
         "table": _io.sha256_of_file(path),
+        "check": None if (checked := canaries.noise.checked) is None else checked.model_dump(mode="json"),
     }
     _io.write(folder / ABOUT, json.dumps(about, indent=2) + "\n")
     return path
@@ -134,7 +157,8 @@ def read_canaries(folder: Path) -> PlantedRun:
         known = json.loads(text)
         if (known["format"], known["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"it is {known['format']!r} of version {known['version']!r}")
-        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]))
+        checked = None if known.get("check") is None else RunCheck.model_validate(known["check"])
+        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]), checked)
         stored = known["table"]
     except (ValueError, TypeError, KeyError, GmipError) as error:
         raise FileError(f"{about} cannot be used ({error})", remedy="plant and train again") from error

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from gmip import _validate as check
+from gmip.auditing.schema import CheckOutcome, RunCheck
 
 _SHARES: Final = np.array([0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])  # of the declared noise that are bet on
+_AUDITED: Final = 0.01  # the error of the test in audits
 
 
 class NoiseTest:
@@ -62,6 +64,23 @@ class NoiseTest:
     def p_value(self) -> float:
         """At most this was the chance of so much capital, at any step so far, with the declared noise."""
         return min(1.0, math.exp(-self._most))
+
+    @property
+    def checked(self) -> RunCheck | None:
+        """The test as audits take it, at an error of 1% as other checks of a run; None: no noise was declared. What
+        the records add counts as noise in the size that it tells."""
+        if not self._count:
+            return None
+        found = CheckOutcome(
+            check="noise-size",
+            status="failed" if self.p_value <= _AUDITED else "passed",
+            finding="noise-size" if self.p_value <= _AUDITED else "as-declared",
+            value=math.sqrt(self._squares / self._count),
+            expected=1.0,
+            p_value=self.p_value,
+            steps=self.steps,
+        )
+        return RunCheck(outcomes=(found,), level=_AUDITED)
 
     def share_upper(self, confidence: float = 0.95) -> float:
         """The noise is at most this share of the declared, at this confidence, for one look at a number of steps that

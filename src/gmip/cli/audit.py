@@ -223,7 +223,8 @@ def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written
     with hold_folder(asked.out), show.stages() as watch:
         by = auditing.JudgeSettings.of(given)
         read = TableFile(table, path)
-        result = auditing.audit_sources([read], by, title=title, command=asked.typed, watch=watch)
+        source = read if planted is None else planted.checked(read)
+        result = auditing.audit_sources([source], by, title=title, command=asked.typed, watch=watch)
         return result, report.write_report(result, asked.out, candidates=result.candidates)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="canaries need the extra gmip[train]")
 
+import torch
+
 import gmip
 from gmip.auditing import read_scores
 from gmip.canaries import DirectionCanaries
 from gmip.canaries.coins import TABLE, read_canaries, write_canaries
-from gmip.errors import FileError
+from gmip.errors import FileError, GmipWarning
+from gmip.report.markdown import to_markdown
 from tests.unit.canaries.test_planted_directions import noise_run
 
 RUN = gmip.NoisySGD(
@@ -70,3 +74,29 @@ def test_what_is_refused(tmp_path, planted):
     table.write_text(table.read_text().replace(",0,", ",1,", 1))
     with pytest.raises(FileError, match="was changed after training"):
         read_canaries(tmp_path)
+
+
+@pytest.mark.parametrize(("noise", "sound"), [(2.0, True), (1.9, False)])
+def test_an_audit_knows_what_the_test_of_the_noise_saw(tmp_path, noise, sound):
+    """5% less noise than declared is more than 50 scores can tell; the audit must not call it consistent."""
+    canaries = DirectionCanaries(50, seed=3)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(20_000, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)
+        with canaries.attached(model, optimizer, sample_rate=0.1, clip_norm=1.0, batch_size=1, noise_multiplier=2.0):
+            for _ in range(80):
+                model.weight.grad = noise * torch.randn(1, 20_000)
+                optimizer.step()
+    claimed = RUN.replace(num_steps=80, clip_norm=1.0, noise_std=2.0 / RUN.batch_size)
+    write_canaries(tmp_path, canaries, claimed)
+    found = read_canaries(tmp_path)
+    result = gmip.audit(found.checked(gmip.Scores(found.table)), claim=found.claim)
+    (one,) = result.runs
+    assert one.check is not None and one.check.passed is sound
+    assert one.check.outcomes[0].value == pytest.approx(noise / 2.0, abs=0.02)
+    assert sound or one.verdict.kind not in ("consistent", "exposed")  # the scores alone refute nothing
+    said = to_markdown(result)
+    assert ("The record does not match the declared run. The noise is 0.9" in said) is not sound
+    assert canaries.audit(claim=1.0).runs[0].check == one.check
