@@ -1,7 +1,7 @@
 """Attacks on predictions beside each other, with 2 reference models that have seen none of the records ("2 without")
 and with 2, 4 and 16 that have seen half of them.
 
-    python benchmarks/references.py              # about a CPU minute
+    python benchmarks/references.py              # about two CPU minutes
     python benchmarks/references.py --peers F    # and those of other programs, whose clones are in F (_array_peers.py)
     python benchmarks/references.py --null       # the attacked model was trained on other records: nobody can be found
 
