@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -44,6 +44,11 @@ class Piece(ABC):
     def nbytes(self) -> int:
         """Memory that the piece holds."""
 
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """How many numbers are held of an example."""
+
     @abstractmethod
     def to(self, dtype: torch.dtype) -> Self:
         """The same gradients in another precision."""
@@ -72,6 +77,10 @@ class Piece(ABC):
     def write(self, flat: Tensor) -> None:
         """Puts g_i into its columns of `flat`, shape (n, d)."""
 
+    @abstractmethod
+    def joined(self, others: Sequence[Self]) -> Self:
+        """The examples of this one and then those of the others, pieces of the same layer."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dense(Piece):
@@ -82,6 +91,10 @@ class Dense(Piece):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def entries(self) -> int:
+        return self.rows.shape[1]
 
     @property
     def nbytes(self) -> int:
@@ -101,10 +114,7 @@ class Dense(Piece):
         return norms.square()
 
     def products(self, other: Dense) -> Tensor:
-        if other.rows is self.rows and self.rows.device.type == "cpu":
-            rows = self.rows.numpy()
-            return torch.from_numpy(rows @ rows.T)  # NumPy sees that it is symmetric: half of the work
-        return self.rows @ other.rows.T
+        return _square(self.rows) if other.rows is self.rows else self.rows @ other.rows.T
 
     def against(self, vectors: Tensor) -> Tensor:
         return self.rows @ vectors[:, self.columns].T
@@ -112,85 +122,319 @@ class Dense(Piece):
     def write(self, flat: Tensor) -> None:
         flat[:, self.columns] = self.rows
 
+    def joined(self, others: Sequence[Dense]) -> Dense:
+        return Dense(torch.cat([self.rows, *(other.rows for other in others)]), self.columns)
+
+
+def _square(rows: Tensor) -> Tensor:
+    """All inner products of the rows."""
+    if rows.device.type != "cpu":
+        return rows @ rows.T
+    values = rows.numpy()
+    return torch.from_numpy(values @ values.T)  # NumPy sees that it is symmetric: half of the work
+
 
 @dataclass(frozen=True, eq=False)
-class Outer(Piece):
-    """Gradients of a linear layer: g_i = sum over positions t of (error_it)(input_it)', of shape (outputs, inputs).
-
-    The gradient of the bias, the sum of the errors, is that of one more input that is always 1: it is the last column
-    of `inputs` where `bias` is not None.
+class Use(ABC):
+    """What one use of a weight, a matrix, adds to the gradients of n examples, n matrices.
 
     Attributes
     ----------
-    inputs : what the layer saw, shape (n, positions, inputs [+ 1]).
+    saw : what the layer was given, shape (n, ...).
     errors : derivative of the loss by what the layer gave, shape (n, positions, outputs).
-    weight, bias : their columns in the flat vector; None for one that is not part of the piece.
     """
 
-    inputs: Tensor
+    saw: Tensor
     errors: Tensor
-    weight: slice | None
-    bias: slice | None
+
+    @abstractmethod
+    def ready(self) -> Outers | Lookups:
+        """The same in a form that can be multiplied."""
+
+    @property
+    def working(self) -> int:
+        """Numbers that an example has in that form."""
+        return self.saw[0].numel() + self.errors[0].numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Outers(Use):
+    """The use in a linear layer: a sum over positions of (error)(input)' or, where the weight has a row for each input,
+    of (input)(error)' (`turned`).
+
+    `saw` has shape (n, positions, inputs); a bias is the weight of one more input, the last, that is always 1.
+    """
+
+    turned: bool = False
+
+    def ready(self) -> Outers:
+        return self
+
+    def strip(self, low: int, high: int) -> Tensor:
+        """Rows of the matrices, shape (n, high - low, columns)."""
+        left, right = self._sides
+        rows = left[:, :, low:high].mT
+        return rows * right if left.shape[1] == 1 else rows @ right
+
+    def dot(self, matrix: Tensor) -> Tensor:
+        """Inner products with one matrix, shape (n,)."""
+        left, right = self._sides
+        return ((left @ matrix) * right).sum((1, 2))
+
+    def squared_norms(self) -> Tensor:
+        return ((self.saw @ self.saw.mT) * (self.errors @ self.errors.mT)).sum((1, 2))
+
+    def products(self, other: Outers) -> Tensor:
+        """Inner products, pair by pair of positions; shape (n, n')."""
+        (n, ours), (others, theirs) = self.saw.shape[:2], other.saw.shape[:2]
+        found = self.saw.new_empty(n, others)
+        a, b = other.saw.flatten(0, 1).T, other.errors.flatten(0, 1).T
+        step = max(1, _PAIRS // (ours * others * theirs))
+        for first in range(0, n, step):
+            rows = slice(first, min(first + step, n))
+            pairs = (self.saw[rows].flatten(0, 1) @ a).mul_(self.errors[rows].flatten(0, 1) @ b)
+            found[rows] = pairs if ours == theirs == 1 else pairs.view(-1, ours, others, theirs).sum((1, 3))
+        return found
+
+    @property
+    def _sides(self) -> tuple[Tensor, Tensor]:
+        """What makes the rows of the matrix, and its columns."""
+        return (self.saw, self.errors) if self.turned else (self.errors, self.saw)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookups(Use):
+    """The use in an embedding: each error is for the row whose number is in `saw`, shape (n, positions)."""
+
+    def ready(self) -> Lookups:
+        return self
+
+    def strip(self, low: int, high: int) -> Tensor:
+        """Rows of the matrices, shape (n, high - low, columns)."""
+        rows = self.errors.new_zeros(len(self.saw), high - low, self.errors.shape[2])
+        example, place = ((self.saw >= low) & (self.saw < high)).nonzero(as_tuple=True)
+        number = self.saw[example, place] - low
+        return rows.index_put_((example, number), self.errors[example, place], accumulate=True)
+
+    def dot(self, matrix: Tensor) -> Tensor:
+        """Inner products with one matrix, shape (n,)."""
+        return (matrix[self.saw] * self.errors).sum((1, 2))
+
+    def squared_norms(self) -> Tensor:
+        same = self.saw[:, :, None] == self.saw[:, None, :]
+        return ((self.errors @ self.errors.mT) * same).sum((1, 2))
+
+    def products(self, other: Lookups) -> Tensor:
+        """Inner products, number by number that both have looked up; shape (n, n')."""
+        found = self.errors.new_zeros(len(self.saw), len(other.saw))
+        ours = self._by_number()
+        theirs = ours if other is self else other._by_number()
+        for number in ours.keys() & theirs.keys():
+            (example, a), (others, b) = ours[number], theirs[number]
+            found[example[:, None], others] += a @ b.T
+        return found
+
+    def _by_number(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Number -> (examples that have looked it up, the sum of the errors of each)."""
+        n = len(self.saw)
+        keys, place = (self.saw * n + torch.arange(n, device=self.saw.device)[:, None]).unique(return_inverse=True)
+        sums = self.errors.new_zeros(len(keys), self.errors.shape[2])
+        sums.index_add_(0, place.flatten(), self.errors.flatten(0, 1))
+        numbers, counts = (keys // n).unique_consecutive(return_counts=True)
+        sizes = counts.tolist()
+        return dict(zip(numbers.tolist(), zip((keys % n).split(sizes), sums.split(sizes), strict=True), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(Use):
+    """The use in a convolution: `saw` are images, shape (n, images, channels, height, width)."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    biased: bool
+
+    def ready(self) -> Outers:
+        """The use of a linear layer on each window of the images."""
+        images = self.saw.flatten(0, 1)
+        windows = nn.functional.unfold(images, self.kernel, self.dilation, self.padding, self.stride).mT
+        windows = windows.reshape(*self.errors.shape[:2], -1)
+        return Outers(_with_ones(windows) if self.biased else windows, self.errors)
+
+    @property
+    def working(self) -> int:
+        positions, outputs = self.errors.shape[1:]
+        return int(positions * (self.saw.shape[2] * math.prod(self.kernel) + 1 + outputs))
+
+
+def _with_ones(inputs: Tensor) -> Tensor:
+    return torch.cat([inputs, inputs.new_ones(*inputs.shape[:-1], 1)], -1)
+
+
+_PAIRS: Final = 2**22  # pairs of positions that are multiplied at a time
+_PER_PAIR: Final = 32  # multiplications that take as long as what a pair needs beside its own
+_STRIP: Final = 2**23  # numbers that are multiplied out at a time
+_READY: Final = 2**25  # and of what they are multiplied from
+_MOST_READY: Final = 512  # examples
+_WORTH_IT: Final = 3  # times as many numbers in a gradient as in what makes it
+
+
+@dataclass(frozen=True, eq=False)
+class Outer(Piece):
+    """Gradients of a weight, and of a bias beside it, as the sum of what its uses add; they are never held.
+
+    Attributes
+    ----------
+    shape : of the weight as a matrix.
+    weight, bias : their columns in the flat vector; None without a bias.
+    """
+
+    uses: tuple[Use, ...]
+    shape: tuple[int, int]
+    weight: slice
+    bias: slice | None = None
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.uses[0].errors)
+
+    @property
+    def entries(self) -> int:
+        return sum(use.saw[0].numel() + use.errors[0].numel() for use in self.uses)
 
     @property
     def nbytes(self) -> int:
-        return self.inputs.nbytes + self.errors.nbytes
+        return sum(use.saw.nbytes + use.errors.nbytes for use in self.uses)
 
     def to(self, dtype: torch.dtype) -> Outer:
-        return Outer(self.inputs.to(dtype), self.errors.to(dtype), self.weight, self.bias)
+        return self._with(
+            replace(u, saw=placed(u.saw, u.saw.device, dtype), errors=u.errors.to(dtype)) for u in self.uses
+        )
 
     def scaled(self, factor: Tensor) -> Outer:
-        return Outer(self.inputs, self.errors * factor[:, None, None], self.weight, self.bias)
+        return self._with(replace(use, errors=use.errors * factor[:, None, None]) for use in self.uses)
+
+    def joined(self, others: Sequence[Outer]) -> Outer:
+        same = zip(self.uses, *(other.uses for other in others), strict=True)
+        return self._with(
+            replace(use[0], saw=torch.cat([u.saw for u in use]), errors=torch.cat([u.errors for u in use]))
+            for use in same
+        )
 
     def is_finite(self) -> Tensor:
-        return self.inputs.sum((1, 2)).isfinite() & self.errors.sum((1, 2)).isfinite()
+        parts = [part.flatten(1).sum(1).isfinite() for use in self.uses for part in (use.saw, use.errors)]
+        return torch.stack(parts).all(0)
 
     def squared_norms(self) -> Tensor:
-        inputs, errors = self.inputs, self.errors
-        return ((inputs @ inputs.mT) * (errors @ errors.mT)).sum((1, 2))
+        found = self.uses[0].errors.new_zeros(len(self))
+        for rows, part in self._blocks():
+            if len(part.uses) == 1:
+                found[rows] = part.uses[0].ready().squared_norms()
+            else:
+                for _, _, strip in part._strips():
+                    found[rows] += strip.square().sum((1, 2))
+        return found
 
     def products(self, other: Outer) -> Tensor:
-        total = self.inputs.new_zeros(len(self.inputs), len(other.inputs))
-        for a, e in zip(self.inputs.unbind(1), self.errors.unbind(1), strict=True):
-            for b, f in zip(other.inputs.unbind(1), other.errors.unbind(1), strict=True):
-                total += (a @ b.T).mul_(e @ f.T)
-        return total
+        mine, theirs = self.uses[0], other.uses[0]
+        if len(self.uses) == 1 and isinstance(mine, Lookups) and isinstance(theirs, Lookups):
+            return mine.products(theirs)
+        if len(self.uses) == 1 and isinstance(mine, Outers) and isinstance(theirs, Outers) and self._by_pairs(other):
+            return mine.products(theirs)
+        found = mine.errors.new_zeros(len(self), len(other))
+        for rows, ours in self._blocks():
+            for columns, others in other._blocks():
+                if other is self and columns.start <= rows.start:
+                    if columns == rows:
+                        for _, _, strip in ours._strips():
+                            found[rows, columns] += _square(strip.flatten(1))
+                    continue
+                for low, high, strip in ours._strips(len(others)):
+                    found[rows, columns] += strip.flatten(1) @ others._strip(low, high).flatten(1).T
+                if other is self:
+                    found[columns, rows] = found[rows, columns].T
+        return found
 
     def against(self, vectors: Tensor) -> Tensor:
-        columns = []
-        for vector in vectors:
-            parts = [vector[part].view(self._outputs, -1) for part in (self.weight, self.bias) if part is not None]
-            back = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-            columns.append(((self.errors @ back) * self.inputs).sum((1, 2)))
-        return torch.stack(columns, 1)
+        found = vectors.new_zeros(len(self), len(vectors))
+        for column, vector in enumerate(vectors):
+            matrix = vector[self.weight].view(self.shape)
+            if self.bias is not None:
+                bias = vector[self.bias]
+                matrix = torch.cat([matrix, bias[None] if self._turned else bias[:, None]], 0 if self._turned else 1)
+            for rows, part in self._blocks():
+                for use in part.uses:
+                    found[rows, column] += use.ready().dot(matrix)
+        return found
 
     def write(self, flat: Tensor) -> None:
-        if self.weight is not None:
-            inputs = self.inputs if self.bias is None else self.inputs[..., :-1]
-            view = flat[:, self.weight].view(len(flat), self._outputs, -1)
-            if inputs.shape[1] == 1:  # a plain product: no need of the copy that bmm makes
-                torch.mul(self.errors.mT, inputs, out=view)
-            else:
-                view.copy_(self.errors.mT @ inputs)
-        if self.bias is not None:
-            flat[:, self.bias] = self.errors.sum(1)
+        height, width = self.shape
+        weight = flat[:, self.weight].view(len(flat), height, width)
+        for rows, part in self._blocks():
+            for low, high, strip in part._strips():
+                weight[rows, low : min(high, height)] = strip[:, : height - low, :width]
+                if self.bias is None:
+                    continue
+                if self._turned and high > height:
+                    flat[rows, self.bias] = strip[:, -1]
+                elif not self._turned:
+                    flat[rows, self.bias][:, low:high] = strip[:, :, -1]
 
     def multiplied(self) -> list[Dense]:
         """The same gradients, multiplied out: one part for the weight, one for the bias."""
-        parts = []
-        if self.weight is not None:
-            inputs = self.inputs if self.bias is None else self.inputs[..., :-1]
-            parts.append(Dense((self.errors.mT @ inputs).flatten(1), self.weight))
-        if self.bias is not None:
-            parts.append(Dense(self.errors.sum(1), self.bias))
-        return parts
+        size = math.prod(self.shape)
+        more = 0 if self.bias is None else self.shape[1 if self._turned else 0]
+        flat = self.uses[0].errors.new_empty(len(self), size + more)
+        replace(self, weight=slice(0, size), bias=None if self.bias is None else slice(size, size + more)).write(flat)
+        parts = [Dense(flat[:, :size], self.weight)]
+        return parts if self.bias is None else [*parts, Dense(flat[:, size:], self.bias)]
+
+    def stays(self) -> bool:
+        """Whether it is kept as it is: multiplying out takes time each time, and must be worth it."""
+        one = len(self.uses) == 1 and isinstance(self.uses[0], Outers) and self.uses[0].errors.shape[1] == 1
+        return one or _WORTH_IT * self.entries <= math.prod(self.shape)
 
     @property
-    def _outputs(self) -> int:
-        return self.errors.shape[2]
+    def working(self) -> int:
+        """Numbers that multiplying out holds of an example."""
+        return sum(use.working for use in self.uses)
+
+    def _with(self, uses: Iterable[Use]) -> Outer:
+        return replace(self, uses=tuple(uses))
+
+    @property
+    def _turned(self) -> bool:
+        return isinstance(self.uses[0], Outers) and self.uses[0].turned
+
+    def _by_pairs(self, other: Outer) -> bool:
+        """Whether pairs of positions are fewer multiplications than multiplying out."""
+        (n, ours, inputs), (others, theirs, outputs) = self.uses[0].saw.shape, other.uses[0].errors.shape
+        by_pairs = ours * theirs * (inputs + outputs + (_PER_PAIR if ours * theirs > 1 else 0))
+        made = ours / n if other is self else ours / others + theirs / n
+        return by_pairs <= inputs * outputs * ((0.5 if other is self else 1.0) + made)
+
+    def _blocks(self) -> Iterator[tuple[slice, Outer]]:
+        """Some examples at a time, in a form that can be multiplied."""
+        step = rows_that_fit(self.working, _READY, at_most=_MOST_READY)
+        for first in range(0, len(self), step):
+            rows = slice(first, min(first + step, len(self)))
+            yield rows, self._with(replace(u, saw=u.saw[rows], errors=u.errors[rows]).ready() for u in self.uses)
+
+    def _strips(self, others: int = 0) -> Iterator[tuple[int, int, Tensor]]:
+        """(first row, the one after the last, these rows of the matrices), a part at a time."""
+        height, width = self.shape
+        if self.bias is not None:
+            height, width = (height + 1, width) if self._turned else (height, width + 1)
+        step = rows_that_fit(max(len(self), others) * width, _STRIP, at_most=height)
+        for low in range(0, height, step):
+            high = min(low + step, height)
+            yield low, high, self._strip(low, high)
+
+    def _strip(self, low: int, high: int) -> Tensor:
+        first, *rest = (use.ready().strip(low, high) for use in self.uses)
+        for more in rest:
+            first += more
+        return first
 
 
 # -- one pass of a model over some examples ---------------------------------------------------------------------------
@@ -202,42 +446,148 @@ _FAILURES: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplemen
 
 
 @dataclass(frozen=True)
-class Linear:
-    """An nn.Linear whose gradients are taken as outer products: its place in the model and its parameters' names (None
-    for one that is not differentiated)."""
+class Layer(ABC):
+    """A layer whose answer is linear in its weight, so that gradients follow from what it saw and the errors sent back.
+
+    Attributes
+    ----------
+    path : its place in the model.
+    weight, bias : names of its parameters; None for one that is not differentiated, or that it has not.
+    shape : of the weight as a matrix.
+    """
 
     path: str
-    inputs: int
-    outputs: int
     weight: str | None
     bias: str | None
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What the layer gives, by other parameters."""
+
+    @abstractmethod
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+        """Uses of the weight in calls that saw the one, shapes (n, ...), and were sent the other, shapes (n, ...)."""
+
+    def errors(self, sent: Sequence[Tensor]) -> Tensor:
+        """The errors of all calls, shape (n, positions, outputs)."""
+        return torch.cat([part.reshape(len(part), -1, part.shape[-1]) for part in sent], 1)
 
 
-def linears_of(model: nn.Module, names: Sequence[str]) -> list[Linear]:
-    """Plain linear layers that have some of the parameters `names` to themselves."""
+@dataclass(frozen=True)
+class Linear(Layer):
+    """An nn.Linear, or a Conv1D of transformers, whose weight is `turned`: it has a row for each input."""
+
+    turned: bool
+
+    def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return nn.functional.linear(x, weight.T if self.turned else weight, bias)
+
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+        inputs = torch.cat([x.reshape(len(x), -1, x.shape[-1]) for x in saw], 1)
+        return [Outers(_with_ones(inputs) if biased else inputs, self.errors(sent), self.turned)]
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """An nn.Embedding; errors at the number `without` do not count."""
+
+    without: int | None
+
+    def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return nn.functional.embedding(x, weight, self.without)
+
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+        numbers, errors = torch.cat([x.flatten(1) for x in saw], 1).long(), self.errors(sent)
+        return [Lookups(numbers, errors if self.without is None else errors * (numbers != self.without)[..., None])]
+
+
+@dataclass(frozen=True)
+class Convolution(Layer):
+    """An nn.Conv1d or nn.Conv2d, padded with zeros, of one group."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        call = nn.functional.conv1d if len(self.kernel) == 1 else nn.functional.conv2d
+        return call(x, weight, bias, self.stride, self.padding, self.dilation)
+
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+        flat = len(self.kernel) == 1  # images of height 1
+        one = {name: (0 if name == "padding" else 1,) * flat for name in _GEOMETRY}
+        how = {name: (*one[name], *getattr(self, name)) for name in _GEOMETRY}
+        found: list[Use] = []
+        for x, errors in zip(saw, sent, strict=True):
+            images, back = (t.unflatten(-1, (1, -1)) if flat else t for t in (x, errors))
+            n, size = len(x), images.shape[-3:]
+            back = back.reshape(n, -1, back.shape[-3], back.shape[-2] * back.shape[-1]).mT.flatten(1, 2)
+            found.append(Windows(images.reshape(n, -1, *size), back, biased=biased, **how))
+        return found
+
+
+_GEOMETRY: Final = ("kernel", "stride", "padding", "dilation")
+
+
+def layers_of(model: nn.Module, names: Sequence[str]) -> list[Layer]:
+    """Layers that have some of the parameters `names` to themselves, or share a weight with such layers alone."""
+    known = {id(p): name for name, p in model.named_parameters()}  # what is shared has the first of its names
     owners = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
-    found = []
+    found: list[tuple[Layer, int]] = []
     for path, module in model.named_modules():
         # Not a subclass, which may compute something else; not one whose weight another module computes.
-        if type(module) is not nn.Linear or set(module._parameters) != {"weight", "bias"}:
+        make = _LAYERS.get(f"{type(module).__module__}.{type(module).__name__}")
+        own = module._parameters
+        if make is None or not {"weight"} <= set(own) <= {"weight", "bias"}:
             continue
-        prefix = f"{path}." if path else ""
-        weight, bias = (f"{prefix}{name}" if f"{prefix}{name}" in names else None for name in ("weight", "bias"))
-        alone = all(owners[id(p)] == 1 for p in module.parameters(recurse=False))
-        if alone and (weight or bias):
-            found.append(Linear(path, module.in_features, module.out_features, weight, bias))
-    return found
+        bias = own.get("bias")
+        weight, shift = (
+            name if p is not None and (name := known.get(id(p))) in names else None for p in (own["weight"], bias)
+        )
+        layer = make(module, path, weight, shift) if bias is None or owners[id(bias)] == 1 else None
+        if layer is not None and (weight or shift):
+            found.append((layer, id(own["weight"])))
+    alike = Counter(place for _, place in found)
+    return [layer for layer, place in found if alike[place] == owners[place]]
+
+
+def _linear(module: Any, path: str, weight: str | None, bias: str | None) -> Layer:
+    return Linear(path, weight, bias, tuple(module.weight.shape), type(module) is not nn.Linear)
+
+
+def _embedding(module: Any, path: str, weight: str | None, bias: str | None) -> Layer | None:
+    if module.max_norm is not None:  # it changes its weight
+        return None
+    return Embedding(path, weight, bias, tuple(module.weight.shape), module.padding_idx)
+
+
+def _convolution(module: Any, path: str, weight: str | None, bias: str | None) -> Layer | None:
+    if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
+        return None
+    shape = len(module.weight), math.prod(module.weight.shape[1:])
+    return Convolution(path, weight, bias, shape, module.kernel_size, module.stride, module.padding, module.dilation)
+
+
+_LAYERS: Final[dict[str, Callable[[Any, str, str | None, str | None], Layer | None]]] = {
+    "torch.nn.modules.linear.Linear": _linear,
+    "transformers.pytorch_utils.Conv1D": _linear,
+    "torch.nn.modules.sparse.Embedding": _embedding,
+    "torch.nn.modules.conv.Conv1d": _convolution,
+    "torch.nn.modules.conv.Conv2d": _convolution,
+}
 
 
 class Discovery:
-    """Hooks that note the shape of what each call of a linear layer gives, and how much all layers give.
+    """Hooks that note the shape of what each call of a layer sees and gives, and how much all layers give.
 
-    What a linear layer gives is cut off from its own parameters, so that a derivative by them can only come from a use
-    of them elsewhere.
+    What one of the `layers` gives is cut off from its own parameters, so that a derivative by them can only come from a
+    use of them elsewhere.
     """
 
-    def __init__(self, linears: Sequence[Linear]) -> None:
-        self.shapes: dict[Linear, list[tuple[int, ...]]] = {spec: [] for spec in linears}
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.shapes: dict[Layer, list[_Call]] = {spec: [] for spec in layers}
         self.entries = 0
 
     @contextlib.contextmanager
@@ -248,46 +598,47 @@ class Discovery:
                 stack.callback(leaf.register_forward_hook(self._count).remove)
             yield
 
-    def _cut_off(self, spec: Linear, layer: nn.Linear, x: Tensor, given: Tensor) -> Tensor:
-        self.shapes[spec].append(tuple(given.shape))
-        bias: Tensor | None = layer.bias
-        return nn.functional.linear(x, layer.weight.detach(), None if bias is None else bias.detach())
+    def _cut_off(self, spec: Layer, layer: Any, x: Tensor, given: Tensor) -> Tensor:
+        self.shapes[spec].append(_Call(tuple(x.shape), tuple(given.shape)))
+        bias: Tensor | None = getattr(layer, "bias", None)
+        return spec.answer(x, layer.weight.detach(), None if bias is None else bias.detach())
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], given: Any) -> None:
         parts = given if isinstance(given, tuple) else (given,)
         self.entries += sum(part.numel() for part in parts if isinstance(part, Tensor))
 
 
-class Probing:
-    """Hooks that note what each call of a linear layer saw, and add a probe to what it gives."""
+class _Call(NamedTuple):
+    """Shapes of what a layer saw in a call, and of what it gave."""
 
-    def __init__(
-        self, calls: Mapping[Linear, tuple[tuple[int, ...], ...]], *, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self._linears = tuple(calls)
-        self.zeros = [[torch.zeros(s, dtype=dtype, device=device) for s in shapes] for shapes in calls.values()]
-        self._empty = torch.zeros((), dtype=dtype, device=device)
+    saw: tuple[int, ...]
+    gave: tuple[int, ...]
+
+
+class Probing:
+    """Hooks that note what each call of a layer saw, and add a probe to what it gives."""
+
+    def __init__(self, calls: Mapping[Layer, Sequence[_Call]], *, dtype: torch.dtype, device: torch.device) -> None:
+        self._layers = tuple(calls)
+        self.zeros = [[torch.zeros(c.gave, dtype=dtype, device=device) for c in every] for every in calls.values()]
         self.start(self.zeros)
 
     def start(self, probes: Sequence[Sequence[Tensor]]) -> None:
         """Begins one pass with these probes, one list for each layer."""
-        self._probes = dict(zip(self._linears, probes, strict=True))
-        self._seen: dict[Linear, list[Tensor]] = {spec: [] for spec in self._linears}
+        self._probes = dict(zip(self._layers, probes, strict=True))
+        self._seen: dict[Layer, list[Tensor]] = {spec: [] for spec in self._layers}
 
-    def seen(self) -> list[Tensor]:
-        """What each layer saw in all its calls of this pass, each of shape (positions, inputs)."""
+    def seen(self) -> list[list[Tensor]]:
+        """What each layer saw in each of its calls of this pass."""
         for spec, saw in self._seen.items():
             if len(saw) != len(self._probes[spec]):
                 raise RuntimeError(f"layer {spec.path} was called {len(saw)} times, not {len(self._probes[spec])}")
-        return [
-            torch.cat([x.reshape(-1, spec.inputs) for x in saw]) if saw else self._empty.new_zeros(0, spec.inputs)
-            for spec, saw in self._seen.items()
-        ]
+        return list(self._seen.values())
 
     def attached(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
-        return _hooks(model, self._linears, self._add)
+        return _hooks(model, self._layers, self._add)
 
-    def _add(self, spec: Linear, layer: nn.Linear, x: Tensor, given: Tensor) -> Tensor:
+    def _add(self, spec: Layer, layer: Any, x: Tensor, given: Tensor) -> Tensor:
         probe = self._probes[spec][len(self._seen[spec])]
         self._seen[spec].append(x)
         return given + probe
@@ -295,19 +646,19 @@ class Probing:
 
 @contextlib.contextmanager
 def _hooks(
-    model: nn.Module, linears: Iterable[Linear], call: Callable[[Linear, nn.Linear, Tensor, Tensor], Tensor]
+    model: nn.Module, layers: Iterable[Layer], call: Callable[[Layer, Any, Tensor, Tensor], Tensor]
 ) -> Iterator[None]:
     """In the block, what a layer gives is replaced by call(spec, layer, what it saw, what it gives)."""
 
-    def hook_of(spec: Linear) -> Callable[..., Tensor]:
-        def hook(layer: nn.Linear, args: tuple[Any, ...], kwargs: dict[str, Any], given: Tensor) -> Tensor:
-            return call(spec, layer, args[0] if args else kwargs["input"], given)
+    def hook_of(spec: Layer) -> Callable[..., Tensor]:
+        def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Tensor) -> Tensor:
+            return call(spec, layer, args[0] if args else next(iter(kwargs.values())), given)
 
         return hook
 
     with contextlib.ExitStack() as stack:
-        for spec in linears:
-            layer = model.get_submodule(spec.path)
+        for spec in layers:
+            layer: Any = model.get_submodule(spec.path)
             # First among the hooks, for those of the user may change what the layer gives.
             handle = layer.register_forward_hook(hook_of(spec), prepend=True, with_kwargs=True)
             stack.callback(handle.remove)
@@ -362,7 +713,7 @@ class GradientPlan:
     seconds : how long one example takes then.
     """
 
-    linears: Mapping[Linear, tuple[tuple[int, ...], ...]]  # shape of what each call of the layer gives
+    layers: Mapping[Layer, Sequence[_Call]]  # whose gradients are not computed, only what makes them
     dense: tuple[str, ...]
     kept: int
     working: int
@@ -406,10 +757,10 @@ class Capture:
         return together
 
     def _plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> GradientPlan:
-        linears = linears_of(self._model, self._names)
+        layers = layers_of(self._model, self._names)
         inputs, targets = self._prepared(inputs), self._prepared(targets)
-        watch = Discovery(linears)
-        leaves = {n: state[n].requires_grad_() for s in linears for n in (s.weight, s.bias) if n is not None}
+        watch = Discovery(layers)
+        leaves = {n: state[n].requires_grad_() for s in layers for n in (s.weight, s.bias) if n is not None}
         try:
             with torch.enable_grad(), evaluating(self._model), watch.attached(self._model):
                 losses = self._losses(self._fresh(state), inputs, targets)
@@ -430,18 +781,22 @@ class Capture:
                 argument="loss",
                 remedy="return one number for each, shape (1,), such as with reduction='none'",
             )
-        chosen = {s: tuple(watch.shapes[s]) for s in linears if not {s.weight, s.bias} & elsewhere}
-        factored = {name for s in chosen for name in (s.weight, s.bias)}
+        calls = {s: tuple(watch.shapes[s]) for s in layers if watch.shapes[s] and not {s.weight, s.bias} & elsewhere}
+        factored = {name for s in calls for name in (s.weight, s.bias)}
         dense = tuple(name for name in self._names if name not in factored)
         kept = sum(self._sizes[name] for name in dense)
         working = 4 * (watch.entries + sum(t.numel() for t in named(inputs).values())) + kept
-        for spec, shapes in chosen.items():
-            positions = sum(math.prod(shape[:-1]) for shape in shapes)
-            factors = positions * (spec.inputs + 1 + spec.outputs)
-            factored_is_kept = _stays_factored(positions, spec.inputs + 1, spec.outputs)
-            kept += factors if factored_is_kept else (spec.inputs + 1) * spec.outputs
-            working += 2 * factors
-        return GradientPlan(chosen, dense, kept, working)
+        shapes = [
+            [[torch.empty(1, *shape, device="meta") for shape in side] for side in zip(*c, strict=True)]
+            for c in calls.values()
+        ]
+        for _, piece in self._factored(calls, *zip(*shapes, strict=True)) if calls else ():
+            if isinstance(piece, Dense) or piece.stays():
+                kept, working = kept + piece.entries, working + 2 * piece.entries
+            else:
+                kept += math.prod(piece.shape) + max(piece.shape)
+                working += piece.working
+        return GradientPlan(calls, dense, kept, working)
 
     def run(
         self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
@@ -461,9 +816,9 @@ class Capture:
         self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
         inputs, targets = self._prepared(inputs), self._prepared(targets)
-        watch = Probing(plan.linears, dtype=self._dtype, device=targets.device)
+        watch = Probing(plan.layers, dtype=self._dtype, device=targets.device)
 
-        def loss_of_one(wanted: Any, x: Inputs, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def loss_of_one(wanted: Any, x: Inputs, y: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
             dense, probes = wanted
             watch.start(probes)
             one = mapped(lambda t: t[None], x)
@@ -478,11 +833,10 @@ class Capture:
         for name, rows in dense.items():
             target = mine if name in self._columns else rest
             target.append(Dense(rows.detach().flatten(1), self._columns.get(name, slice(0))))
-        for spec, saw, sent in zip(plan.linears, seen, errors, strict=True):
-            for group, target in ((True, mine), (False, rest)):
-                piece = self._outer(spec, saw.detach(), [e.detach() for e in sent], recorded=group)
-                if piece is not None:
-                    target += [piece] if _stays_factored(*_shape(piece)) else piece.multiplied()
+        seen, errors = ([[t.detach() for t in calls] for calls in side] for side in (seen, errors))
+        for recorded, piece in self._factored(plan.layers, seen, errors):
+            multiplied = [] if isinstance(piece, Dense) or piece.stays() else piece.multiplied()
+            (mine if recorded else rest).extend(multiplied or [piece])
         return mine, rest
 
     def _one_by_one(
@@ -521,22 +875,24 @@ class Capture:
         args, kwargs = arguments(inputs)
         return self._loss(logits(functional_call(self._model, dict(state), args, kwargs)), targets)
 
-    def _outer(self, spec: Linear, saw: Tensor, sent: Sequence[Tensor], *, recorded: bool) -> Outer | None:
-        """The piece of the layer's parameters that have columns, or of those that have none."""
-        weight, bias = (name is not None and (name in self._columns) == recorded for name in (spec.weight, spec.bias))
-        if not weight and not bias:
-            return None
-        n = len(saw)
-        parts = [e.reshape(n, -1, spec.outputs) for e in sent]
-        errors = torch.cat(parts, 1) if parts else saw.new_zeros(n, 0, spec.outputs)
-        ones = saw.new_ones(n, saw.shape[1], 1)
-        inputs = torch.cat([saw, ones], 2) if weight and bias else saw if weight else ones
-        return Outer(
-            inputs,
-            errors,
-            self._columns.get(str(spec.weight), slice(0)) if weight else None,
-            self._columns.get(str(spec.bias), slice(0)) if bias else None,
-        )
+    def _factored(
+        self, layers: Iterable[Layer], seen: Sequence[Sequence[Tensor]], errors: Sequence[Sequence[Tensor]]
+    ) -> Iterator[tuple[bool, Dense | Outer]]:
+        """(whether the parameters have columns, the piece) from what the layers saw and were sent, call by call."""
+        shared = Counter(spec.weight for spec in layers)
+        found: dict[str, Outer] = {}
+        for spec, saw, sent in zip(layers, seen, errors, strict=True):
+            both = spec.weight is not None and spec.bias is not None and shared[spec.weight] == 1
+            both = both and (spec.weight in self._columns) == (spec.bias in self._columns)
+            uses = tuple(spec.uses(saw, sent, biased=both))
+            weight, bias = (self._columns.get(name or "", slice(0)) for name in (spec.weight, spec.bias))
+            if spec.bias is not None and not both:
+                yield spec.bias in self._columns, Dense(torch.stack([u.errors.sum(1) for u in uses]).sum(0), bias)
+            if spec.weight is not None:
+                before = found[spec.weight].uses if spec.weight in found else ()
+                found[spec.weight] = Outer((*before, *uses), spec.shape, weight, bias if both else None)
+        for name, piece in found.items():
+            yield name in self._columns, piece
 
     def _fresh(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The state with its buffers copied: a model that counts its calls must not count these."""
@@ -552,15 +908,6 @@ def _used(loss: Tensor, leaves: Mapping[str, Tensor]) -> set[str | None]:
         return set()
     grads: Sequence[Tensor | None] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return {name for name, g in zip(leaves, grads, strict=True) if g is not None}
-
-
-def _shape(piece: Outer) -> tuple[int, int, int]:
-    return piece.inputs.shape[1], piece.inputs.shape[2], piece.errors.shape[2]
-
-
-def _stays_factored(positions: int, inputs: int, outputs: int) -> bool:
-    """Whether inner products cost less from the factors: positions^2 (inputs + outputs) against inputs * outputs."""
-    return positions <= 1 or positions**2 * (inputs + outputs) <= inputs * outputs
 
 
 def _reason(error: Exception) -> str:

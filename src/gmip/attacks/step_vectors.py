@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -35,6 +35,7 @@ _FLOAT: Final = 8  # bytes
 _WORKING: Final = 4  # 1/4 of the limit is for what passes by
 _LEAST: Final = 8  # and 1/8 for what is held, however large a matrix of inner products is
 _NEGATIVE: Final = 1.0e-6  # negative eigenvalues beyond this share of the largest are no rounding errors
+_PASSING: Final = 4  # 1/4 of the room for gradients is for those that pass by those that are held
 _GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPACK works in, and the result
 
 _Block = tuple[slice, list[Piece]]
@@ -330,7 +331,7 @@ def _fill(
     """Fills the upper triangle of `strip`: a row for each example from number `start` on, a column for each example
     from there on and for each vector.
 
-    Examples that fit into `room` are held; those after them pass by, a few at a time.
+    Examples that fit into `room` are held; those after them pass by, a part at a time.
     """
     stop = start + len(strip)
     total = sum(map(len, sets))
@@ -338,11 +339,12 @@ def _fill(
     while done < stop:
         held: list[_Block] = []
         used, full = 0, False
-        for place, pieces in _blocks(gradients, sets, (done, stop, total), flat.dtype):
+        blocks = _blocks(gradients, sets, (done, stop, total), flat.dtype)
+        for place, pieces in _together(blocks, edges=_edges(sets, stop), room=room):
             columns = slice(place.start - start, place.stop - start)
             for rows, ours in held:
                 strip[rows, columns] = _products(ours, pieces).to(strip)
-            size = sum(piece.nbytes for piece in pieces)
+            size = _size(pieces)
             full = full or place.start >= stop or (bool(held) and used + size > room)
             if not full:
                 square = _products(pieces, pieces)
@@ -366,6 +368,48 @@ def _blocks(
                 place = slice(first + begin + rows.start, first + begin + rows.stop)
                 yield place, [piece.to(precision) for piece in pieces]
             first += len(examples)
+
+
+def _together(blocks: Iterable[_Block], *, edges: set[int], room: int) -> Iterator[_Block]:
+    """The same with as many examples at a time as fit: first into three quarters of the room, then into one quarter.
+
+    What is multiplied out for a product is so once for all of them. None begins before an edge and ends after it.
+    """
+    parts: list[_Block] = []
+    used, most = 0, room - room // _PASSING
+    for place, pieces in blocks:
+        size = _size(pieces)
+        if parts and (place.start in edges or used + size > most):
+            yield _joined(parts)
+            used, most = 0, room // _PASSING
+        parts.append((place, pieces))
+        used += size
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[_Block]) -> _Block:
+    """The pieces of all parts, layer by layer; the parts are given up on the way."""
+    place = slice(parts[0][0].start, parts[-1][0].stop)
+    lists = [pieces[::-1] for _, pieces in parts]
+    parts.clear()
+    if len(lists) == 1:
+        return place, lists[0][::-1]
+    pieces = []
+    while lists[0]:
+        first, *others = (one.pop() for one in lists)
+        pieces.append(first.joined(others))
+        del first, others
+    return place, pieces
+
+
+def _edges(sets: Sequence[Examples], stop: int) -> set[int]:
+    """Numbers of the examples with which a set begins, and of the first one that is not held."""
+    return {stop, *itertools.accumulate(map(len, sets))}
+
+
+def _size(pieces: Iterable[Piece]) -> int:
+    return sum(piece.nbytes for piece in pieces)
 
 
 def _mirror(matrix: Tensor) -> None:

@@ -64,6 +64,50 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.layer(x)) @ self.layer.weight)
 
 
+class Images(nn.Module):
+    """A convolution of many channels on few positions, called twice, on images of two sizes, and one with holes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 24, 3, stride=2, padding=1)
+        self.twice = nn.Conv2d(24, 24, 3, padding=1)
+        self.holes = nn.Conv2d(24, 24, (2, 1), dilation=(1, 2), bias=False)
+        self.head = nn.Linear(24, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.twice(torch.tanh(self.first(x))))
+        return self.head(torch.tanh(self.holes(torch.tanh(self.twice(x[:, :, :2, :3])))).mean((2, 3)))
+
+
+class Signals(nn.Module):
+    """Convolutions along one dimension; the frames of an example are many small batches to the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(2, 20, 3), nn.Conv1d(20, 20, 2, stride=2)
+        self.head = nn.Linear(20, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        x = self.second(x.unfold(2, 2, 2).movedim(2, 1).flatten(0, 1))
+        return self.head(torch.tanh(x).mean(2).view(-1, 2, 20).mean(1))
+
+
+class Language(nn.Module):
+    """An embedding that is the head's weight too, and one that is its own, with a number that does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(60, 40), nn.Embedding(70, 40, padding_idx=2)
+        self.inner = nn.Linear(40, 40)
+        self.head = nn.Linear(40, 60)
+        self.head.weight = self.table.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.table(x) + self.places(x) + self.places(torch.arange(x.shape[1]))
+        return self.head(torch.tanh(self.inner(seen))).mean(1)[:, :CLASSES]
+
+
 class Attention(nn.Module):
     """Its output projection is a subclass of nn.Linear whose forward is never called."""
 
@@ -125,6 +169,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "part frozen": (_part_frozen, (8,)),
     "few wide tokens": (lambda: Tokens(2, 12, 14), (2,)),
     "many tokens": (lambda: Tokens(9, 4, 5), (9,)),
+    "images": (Images, (3, 5, 6)),
+    "signals": (Signals, (2, 6)),
+    "language": (Language, (3,)),
     "time first": (TimeFirst, (4, 6)),
     "twice": (Twice, (8,)),
     "tied": (Tied, (8,)),

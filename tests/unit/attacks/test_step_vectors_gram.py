@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from gmip.attacks import gradients as gradient_module
-from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.gradients import Outer, PerExampleGradients
 from gmip.attacks.step_vectors import compress, gram
 from gmip.errors import InvalidArgument
 from tests.unit.attacks.models import MODELS, looped, looped_flat, make
@@ -47,14 +49,53 @@ def test_clipped_gradients_of_some_parameters(kind):
     assert relative(gram(gradients, examples, mean), every @ every.T) < 1e-12
 
 
-def test_both_forms_of_a_linear_layer_on_sequences_are_tested():
-    few, many = (make(kind) for kind in ("few wide tokens", "many tokens"))
-    kinds = []
-    for model, examples in (few, many):
-        (_, pieces), *_ = PerExampleGradients(model, parameters=["each.weight"]).pieces(examples)
-        kinds.append(type(pieces[0]).__name__)
-    assert kinds == ["Outer", "Dense"]
-    assert not gradient_module._stays_factored(9, 4, 5) and gradient_module._stays_factored(1, 1, 5)
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+@pytest.mark.parametrize("kind", ["few wide tokens", "images", "signals", "language", "turned"])
+def test_layers_whose_gradients_are_never_held(monkeypatch, kind, clip_norm):
+    """Whatever is multiplied out at a time, and by whichever way."""
+    model, examples = make(kind, 6) if kind != "turned" else turned()
+    rows = looped_flat(model, examples)
+    if clip_norm is not None:
+        rows *= torch.clamp(clip_norm / rows.norm(dim=1, keepdim=True), max=1.0)
+    vectors = np.random.default_rng(0).normal(size=(2, rows.shape[1]))
+    every = np.concatenate([rows.numpy(), vectors])
+    gradients = PerExampleGradients(model, clip_norm=clip_norm)
+    (_, pieces), *_ = gradients.pieces(examples)
+    assert sum(piece.entries for piece in pieces) < 0.7 * gradients.num_params
+    sets = examples[range(4)], examples[range(4, 6)]
+    for strip, ready, pairs, per_pair in ((2**23, 2**25, 2**22, 32), (50, 300, 20, 32), (200, 1, 1, 1e9)):
+        for name, value in (("_STRIP", strip), ("_READY", ready), ("_PAIRS", pairs), ("_PER_PAIR", per_pair)):
+            monkeypatch.setattr(gradient_module, name, value)
+        assert relative(gram(gradients, sets, vectors), every @ every.T) < 1e-12
+        assert (
+            relative(
+                gram(PerExampleGradients(model, clip_norm=clip_norm, chunk=1), sets, vectors, memory_limit=4000),
+                every @ every.T,
+            )
+            < 1e-12
+        )
+        torch.testing.assert_close(gradients.rows(examples), rows, rtol=1e-10, atol=1e-12)
+
+
+def turned():
+    """A layer of transformers whose weight has a row for each input."""
+    conv = pytest.importorskip("transformers.pytorch_utils", reason="transformers is not installed").Conv1D
+    _, examples = make("attention", 6)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(conv(50, 8), torch.nn.Tanh(), conv(40, 50), torch.nn.Flatten(), torch.nn.Linear(160, 3))
+    return model, examples
+
+
+def test_which_layers_are_never_multiplied_out():
+    def names(kind):
+        model, examples = make(kind)
+        (_, pieces), *_ = PerExampleGradients(model).pieces(examples)
+        return Counter(type(use).__name__ for piece in pieces if isinstance(piece, Outer) for use in piece.uses)
+
+    assert names("language") == {"Lookups": 2, "Outers": 2}
+    assert names("images") == {"Windows": 3, "Outers": 1}
+    assert names("signals") == {"Windows": 1, "Outers": 1}
+    assert names("many tokens") == {"Outers": 1}  # the head's
 
 
 def test_single_precision_is_summed_in_double():

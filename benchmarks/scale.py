@@ -1,0 +1,214 @@
+"""How time and memory of GLiR grow with parameters, records and steps, and the audit of a large model.
+
+    python benchmarks/scale.py                        # growth, about two minutes
+    python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
+    python benchmarks/scale.py gpt2 [--length 32]     # GPT-2 small's architecture, 64 records, 2 steps: gmip audit
+    python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
+
+Each point is a process of its own: its processor time (without imports and training) and its peak memory. The exponent
+is the slope of log(time) over log(size) between the last two points, where start-up counts least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from gmip.attacks import GLiR
+from gmip.attacks.glir import Play
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.step_vectors import gram
+from gmip.errors import GmipWarning
+from gmip.tasks import Examples, Task
+from gmip.tasks.inputs import next_token_loss
+from gmip.trace import Trace
+from gmip.training import train
+from gmip.vocabulary import Recipe
+
+GIB = 2**30
+MEMBERS, OTHERS, TEXTS = 16, 16, 64
+SHORT = {"params": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (4, 20, 100)}
+LONG = {
+    "params": (10_000, 100_000, 1_000_000, 10_000_000),
+    "records": (1_000, 2_000, 4_000, 8_000),
+    "steps": (10, 100, 1_000),
+}
+
+
+def growing(*, params: int = 10_000, records: int = 1_000, steps: int = 2) -> Task:
+    """A multi-layer perceptron of about so many parameters; a tenth of the records are members, in batches of 32."""
+    wide = max(1, round((-110 + math.sqrt(110**2 + 4.0 * params)) / 2.0))
+    torch.manual_seed(0)
+    pool = Examples(torch.randn(records, 100), torch.randint(0, 10, (records,)))
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(100, wide), nn.Tanh(), nn.Linear(wide, wide), nn.Tanh(), nn.Linear(wide, 10))
+
+    recipe = Recipe(dataset_size=records // 10, batch_size=32, num_steps=steps, learning_rate=0.1, sampling="shuffled")
+    return Task(name="growing", make_model=model, pool=pool, test=pool[:10], recipe=recipe)
+
+
+def point(size: dict[str, int]) -> dict[str, float]:
+    """Seconds and GiB of one GLiR: members and as many others are candidates, all other records are background."""
+    warnings.simplefilter("ignore", GmipWarning)
+    task = growing(**size)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        train(task, seed=1, out=Path(folder) / "run")
+        trace = Trace.open(Path(folder) / "run")
+        before, start = _peak(), time.process_time()
+        outside = np.setdiff1d(np.arange(len(task.pool)), trace.members)
+        asked, rest = np.split(outside, [len(trace.members)])
+        GLiR(play=Play(stop_when_decided=False)).run(task, trace, np.r_[trace.members, asked], task.pool[rest])
+        return {"seconds": time.process_time() - start, "before": before, "GiB": _peak()}
+
+
+def growth(long: bool) -> None:
+    """One table for each of what grows."""
+    for what, sizes in (LONG if long else SHORT).items():
+        print(f"\n| {what} | CPU s | GiB | GiB before |\n|---|---|---|---|")
+        found = []
+        for size in sizes:
+            done = subprocess.run(
+                [sys.executable, __file__, "--point", json.dumps({what: size})],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            found.append(json.loads(done.stdout))
+            print(
+                f"| {size:,} | {found[-1]['seconds']:.2f} | {found[-1]['GiB']:.2f} | {found[-1]['before']:.2f} |",
+                flush=True,
+            )
+        ratio = math.log(found[-1]["seconds"] / found[-2]["seconds"]) / math.log(sizes[-1] / sizes[-2])
+        print(f"\ntime grows with {what} to the power {ratio:.2f}")
+
+
+def gpt2(length: int = 32) -> Task:
+    """GPT-2 small's architecture with random weights, and texts of random tokens."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    ids = torch.randint(0, 50_257, (TEXTS + 8, length), generator=torch.Generator().manual_seed(0))
+    records = Examples({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids)
+    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    recipe = Recipe(dataset_size=MEMBERS, batch_size=MEMBERS, num_steps=2, learning_rate=0.01, sampling="full")
+    return Task(
+        name="gpt2",
+        make_model=lambda: GPT2LMHeadModel(GPT2Config(**quiet)),
+        pool=records[:TEXTS],
+        test=records[TEXTS:],
+        recipe=recipe,
+        loss=next_token_loss,
+    )
+
+
+def large(length: int, attacks: str) -> None:
+    """Trains, audits by the command line, and says what the audit took."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        file, run = Path(folder) / "texts.py", Path(folder) / "run"
+        here = Path(__file__).resolve().parent
+        begin = f"import sys\nsys.path.insert(0, {str(here)!r})\nimport scale\n"
+        file.write_text(f"{begin}\n\ndef make_task():\n    return scale.gpt2({length})\n")
+        training = f"{begin}scale.train(scale.gpt2({length}), seed=1, out={str(run)!r})"
+        subprocess.run([sys.executable, "-c", training], check=True)
+        argv = [
+            "audit",
+            f"{file}:make_task",
+            "--run",
+            str(run),
+            "--attacks",
+            attacks,
+            "--out",
+            f"{folder}/audit",
+            "--budget",
+            "none",
+        ]
+        watched = subprocess.Popen([sys.executable, "-m", "gmip", *argv])
+        _, _, used = os.wait4(watched.pid, 0)
+        print(f"{used.ru_utime + used.ru_stime:.0f} CPU s, peak {used.ru_maxrss * 1024 / GIB:.2f} GiB")
+
+
+class Block(nn.Module):
+    """Two convolutions and what goes past them."""
+
+    def __init__(self, ins: int, outs: int, stride: int) -> None:
+        super().__init__()
+        self.first, self.second = (
+            nn.Conv2d(ins, outs, 3, stride, 1, bias=False),
+            nn.Conv2d(outs, outs, 3, 1, 1, bias=False),
+        )
+        self.norms = nn.ModuleList([nn.GroupNorm(32, outs) for _ in range(3)])
+        self.past = nn.Conv2d(ins, outs, 1, stride, bias=False) if stride > 1 or ins != outs else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.norms[1](self.second(torch.relu(self.norms[0](self.first(x)))))
+        return torch.relu(inner + (x if self.past is None else self.norms[2](self.past(x))))
+
+
+def resnet18() -> nn.Module:
+    """ResNet-18 for images of 32 x 32, with GroupNorm."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
+    ins = 64
+    for outs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [Block(ins, outs, stride), Block(outs, outs, 1)]
+        ins = outs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def convolutions(count: int) -> None:
+    """Processor time of gradients and inner products, beside one plain pass and backward pass of the same images."""
+    model, images = resnet18(), Examples(torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,)))
+    gradients = PerExampleGradients(model, dtype=torch.float32, memory_limit="3 GiB")
+    gradients.plan(images)
+    ways: dict[str, Callable[[], object]] = {
+        "a plain pass": lambda: nn.functional.cross_entropy(model(images.inputs), images.targets).backward(),
+        "what makes the gradients": lambda: sum(1 for _ in gradients.pieces(images)),
+        "all inner products": lambda: gram(gradients, images, precision=torch.float32),
+    }
+    print(f"ResNet-18 for 32 x 32 pixels, {gradients.num_params:,} parameters, {count} images, float32, CPU seconds:")
+    for name, way in ways.items():
+        start = time.process_time()
+        way()
+        print(f"{name}: {time.process_time() - start:.2f}", flush=True)
+    print(f"peak {_peak():.2f} GiB")
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=("growth", "gpt2", "resnet18"), default="growth")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--length", type=int, default=32, help="tokens of a text")
+    parser.add_argument("--attacks", default="glir,decode")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    if wanted.point is not None:
+        print(json.dumps(point(json.loads(wanted.point))))
+    elif wanted.part == "gpt2":
+        large(wanted.length, wanted.attacks)
+    elif wanted.part == "resnet18":
+        convolutions(96 if wanted.long else 32)
+    else:
+        growth(wanted.long)
+
+
+if __name__ == "__main__":
+    main()
