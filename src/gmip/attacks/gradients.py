@@ -781,22 +781,26 @@ class Capture:
                 argument="loss",
                 remedy="return one number for each, shape (1,), such as with reduction='none'",
             )
-        calls = {s: tuple(watch.shapes[s]) for s in layers if watch.shapes[s] and not {s.weight, s.bias} & elsewhere}
-        factored = {name for s in calls for name in (s.weight, s.bias)}
+        return self._costed(watch, elsewhere, sum(t.numel() for t in named(inputs).values()))
+
+    def _costed(self, watch: Discovery, elsewhere: set[str | None], inputs: int) -> GradientPlan:
+        """Which gradients are computed, and what an example of so many inputs costs."""
+        lost = {s.weight for s in watch.shapes if {s.weight, s.bias} & elsewhere} - {None}
+        called = ((s, calls) for s, calls in watch.shapes.items() if calls and not {s.weight, s.bias} & elsewhere)
+        kept_calls = {s: tuple(calls) for s, calls in called if s.weight not in lost}
+        factored = {name for s in kept_calls for name in (s.weight, s.bias)}
         dense = tuple(name for name in self._names if name not in factored)
         kept = sum(self._sizes[name] for name in dense)
-        working = 4 * (watch.entries + sum(t.numel() for t in named(inputs).values())) + kept
-        shapes = [
-            [[torch.empty(1, *shape, device="meta") for shape in side] for side in zip(*c, strict=True)]
-            for c in calls.values()
-        ]
-        for _, piece in self._factored(calls, *zip(*shapes, strict=True)) if calls else ():
+        working = 4 * (watch.entries + inputs) + kept
+        seen = [[torch.empty(1, *c.saw, device="meta") for c in calls] for calls in kept_calls.values()]
+        sent = [[torch.empty(1, *c.gave, device="meta") for c in calls] for calls in kept_calls.values()]
+        for _, piece in self._factored(kept_calls, seen, sent):
             if isinstance(piece, Dense) or piece.stays():
                 kept, working = kept + piece.entries, working + 2 * piece.entries
             else:
                 kept += math.prod(piece.shape) + max(piece.shape)
                 working += piece.working
-        return GradientPlan(calls, dense, kept, working)
+        return GradientPlan(kept_calls, dense, kept, working)
 
     def run(
         self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor

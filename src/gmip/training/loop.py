@@ -190,9 +190,13 @@ def save_checkpoint(
     if noise is not None:
         tensors[_NOISE_STATE] = noise.get_state()
     metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain), "xxh3": _NO_CHECKSUM}
-    content = safetensors.torch.save(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata
-    )
+    places: set[int] = set()
+    apart = {}
+    for name, value in tensors.items():
+        there = value.detach().cpu().contiguous()
+        apart[name] = there.clone() if there.data_ptr() in places else there  # a weight that two layers share
+        places.add(there.data_ptr())
+    content = safetensors.torch.save(apart, metadata=metadata)
     checksum = xxhash.xxh3_128_hexdigest(content)
     _io.remove_leftovers(path.parent, path.name.__eq__)
     _io.write(path, content.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1))

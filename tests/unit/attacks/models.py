@@ -96,8 +96,9 @@ class Signals(nn.Module):
 class Language(nn.Module):
     """An embedding that is the head's weight too, and one that is its own, with a number that does not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, elsewhere: bool = False) -> None:
         super().__init__()
+        self.elsewhere = elsewhere
         self.table, self.places = nn.Embedding(60, 40), nn.Embedding(70, 40, padding_idx=2)
         self.inner = nn.Linear(40, 40)
         self.head = nn.Linear(40, 60)
@@ -105,7 +106,8 @@ class Language(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         seen = self.table(x) + self.places(x) + self.places(torch.arange(x.shape[1]))
-        return self.head(torch.tanh(self.inner(seen))).mean(1)[:, :CLASSES]
+        answer = self.head(torch.tanh(self.inner(seen))).mean(1)[:, :CLASSES]
+        return answer * self.head.bias[:CLASSES] if self.elsewhere else answer
 
 
 class Attention(nn.Module):
@@ -172,6 +174,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "images": (Images, (3, 5, 6)),
     "signals": (Signals, (2, 6)),
     "language": (Language, (3,)),
+    "language, a bias used elsewhere": (lambda: Language(elsewhere=True), (3,)),
     "time first": (TimeFirst, (4, 6)),
     "twice": (Twice, (8,)),
     "tied": (Tied, (8,)),

@@ -46,6 +46,21 @@ def test_round_trip(path: Path) -> None:
     assert torch.equal(other["noise"].get_state(), wanted["noise"].get_state())
 
 
+def test_a_weight_that_two_layers_share(tmp_path: Path) -> None:
+    def tied(seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5))
+        model[1].weight = model[0].weight
+        return model
+
+    models = tied(0), tied(1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    path = tmp_path / "checkpoint.safetensors"
+    save_checkpoint(path, step=2, model=models[0], optimizer=optimizers[0], noise=None)
+    assert load_checkpoint(path, model=models[1], optimizer=optimizers[1], noise=None, at_most=2) == 2
+    assert torch.equal(models[1][0].weight, models[0][0].weight) and models[1][1].weight is models[1][0].weight
+
+
 def test_none_to_use(path: Path) -> None:
     assert load_checkpoint(path, **state(), at_most=6) == 0
     assert load_checkpoint(path.with_name("none"), **state(), at_most=9) == 0
