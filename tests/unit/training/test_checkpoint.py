@@ -47,7 +47,7 @@ def test_round_trip(path: Path) -> None:
 
 
 def test_a_weight_that_two_layers_share(tmp_path: Path) -> None:
-    def tied(seed: int) -> torch.nn.Module:
+    def tied(seed: int) -> torch.nn.Sequential:
         torch.manual_seed(seed)
         model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5))
         model[1].weight = model[0].weight
