@@ -22,13 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Examples
+from gmip.tasks.task import Examples, Task
+from gmip.training import initial_model
 from gmip.training.samplers import make_sampler
 from gmip.training.steppers import noise_generator
 from gmip.tuning import SearchRecords
 from gmip.vocabulary import Recipe
-
-__all__ = ["Heads", "Ladder", "contrasts", "rungs", "train_apart", "train_heads", "train_ladder", "with_multiplier"]
 
 _BLOCK: Final = 2_000_000  # numbers held at a time: rows of a batch, times classes, times heads
 _GATHERED: Final = 4_000_000  # numbers of inputs gathered at a time: models, times rows of a batch, times features
@@ -61,6 +60,12 @@ class Heads(NamedTuple):
         inputs = _with_bias(examples)
         errors = _clipped_errors(inputs, examples.targets, self.weights[:, :, head : head + 1], torch.tensor(clip_norm))
         return (inputs[:, :, None] * errors[:, None, :, 0]).flatten(1)
+
+
+def start_of(task: Task, seed: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a linear model before its first step, as `gmip.train` with that seed has them."""
+    layer: Any = initial_model(task, seed)
+    return layer.weight.detach(), layer.bias.detach()
 
 
 def contrasts(classes: int) -> Tensor:

@@ -20,12 +20,12 @@ from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.report.tables import Table
 from gmip.tasks import Task, load
 from gmip.trace import Trace
-from gmip.training import initial_model, train
+from gmip.training import train
 from gmip.vocabulary import Recipe
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
 from reproduction.experiments.audit import ADAM, TITLES, audit_task, check_sizes, recipe_of
-from reproduction.linear_heads import train_apart
+from reproduction.linear_heads import start_of, train_apart
 from reproduction.paper import AUDIT_SIZES, UTILITY, recipe_for
 from reproduction.roc_curves import Band, Curves, area_table, attack_row, by_curve, curve_row, draw_all, legend
 
@@ -141,7 +141,7 @@ def _fleet(cell: Fleet, task: Task) -> list[Row]:
         recipe,
         seeds=range(models),
         classes=int(task.pool.targets.max()) + 1,
-        initial=lambda seed: _start(task, seed),
+        initial=lambda seed: start_of(task, seed),
     )
     phi = heads.confidences(task.pool[candidates])
     for shadows in sorted({n for n in (*_FEWER, cell.shadows) if n <= cell.shadows}):
@@ -154,11 +154,6 @@ def _fleet(cell: Fleet, task: Task) -> list[Row]:
         {"seed": t, "shadows": 0, "curve": "loss"} | attack_row(phi[inside[t], t], phi[~inside[t], t])
         for t in range(cell.targets)
     ]
-
-
-def _start(task: Task, seed: int) -> tuple[Any, Any]:
-    layer: Any = initial_model(task, seed)
-    return layer.weight.detach(), layer.bias.detach()
 
 
 def _lira(
@@ -296,7 +291,7 @@ def probe() -> list[Row]:
     recipe = load("digits").recipe.replace(dataset_size=100, batch_size=100, num_steps=5, **ADAM)
     task = load("digits")
     heads = train_apart(
-        task.pool, [np.arange(100)], recipe, seeds=[0], classes=10, initial=lambda seed: _start(task, seed)
+        task.pool, [np.arange(100)], recipe, seeds=[0], classes=10, initial=lambda seed: start_of(task, seed)
     )
     phi = heads.confidences(task.pool)[:, 0]
     return [attack_row(*pair) for pair in scores] + [attack_row(phi[:100], phi[100:200])]

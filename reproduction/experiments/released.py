@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -21,11 +21,10 @@ from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.stats.scores import auc
 from gmip.tasks import Task, load
-from gmip.training import initial_model
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, Study, judged
 from reproduction.experiments import audit, utility
-from reproduction.linear_heads import Heads, train_heads
+from reproduction.linear_heads import Heads, start_of, train_heads
 from reproduction.paper import AUDIT_SIZES, READ_OFF, READ_OFF_AT, TARGET_MUS, UTILITY, recipe_for
 
 TITLE: Final = "What three defects of the released code do"
@@ -80,9 +79,9 @@ def run(cell: Cell) -> list[Row]:
     assert isinstance(cell, (SharedNoise, Condition))
     shares = isinstance(cell, SharedNoise)
     recipe = recipe_for(task, UTILITY[cell.task].run)
-    recipe = recipe.replace(learning_rate=audit.RELEASED_RATES.get(task.name, 2.0e-3), sampling="shuffled")
+    recipe = recipe.replace(learning_rate=audit.released_rate(task), sampling="shuffled")
     members = task.pool[task.split(recipe.dataset_size, cell.seed).members]
-    layer: Any = initial_model(task, cell.seed)
+    start = start_of(task, cell.seed)
     rows = []
     for defect in (False, True):
         accounting = "gdp" if shares or defect else "gmip-paper"
@@ -90,8 +89,8 @@ def run(cell: Cell) -> list[Row]:
             members,
             [recipe.replace(noise_std=utility.noise_of(cell.task, accounting, cell.mu))],
             seed=cell.seed,
-            classes=layer.out_features,
-            initial=(layer.weight.detach(), layer.bias.detach()),
+            classes=len(start[1]),
+            initial=start,
             shared_noise=shares and defect,
         )
         value = float(heads.accuracy(task.test)[0])
@@ -107,12 +106,11 @@ def _row(task: str, part: str, measure: str, seed: int, *, defect: bool, value: 
 def whitened(task: Task, n: int, seed: int) -> list[Row]:
     """AUC of the attack after one step and after five, without and with the defect."""
     split = task.split(n, seed)
-    layer: Any = initial_model(task, seed)
-    start = (layer.weight.detach(), layer.bias.detach())
+    start = start_of(task, seed)
     members, others = task.pool[split.members], task.pool[split.non_members[:n]]
     background = task.pool[split.unused[: audit.background_of(task.name, "released")]]
     recipes = [audit.recipe_of(task, n, steps, "released") for steps in range(1, _STEPS)]
-    later = train_heads(members, recipes, seed=seed, classes=layer.out_features, initial=start)
+    later = train_heads(members, recipes, seed=seed, classes=len(start[1]), initial=start)
     first = torch.cat([start[0].T, start[1][None]])[:, :, None]
     heads = Heads(torch.cat([first, later.weights], dim=2))
     totals: dict[bool, list[Array]] = {False: [], True: []}

@@ -6,25 +6,23 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
-from torch import Tensor
 
 from gmip.accounting.calibrate import calibrate
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.tasks import load
 from gmip.tasks.task import Task
-from gmip.training import initial_model
 from gmip.tuning import SearchRecords
 from gmip.vocabulary import Recipe
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
-from reproduction.experiments.audit import RELEASED_RATES
-from reproduction.linear_heads import rungs, train_heads, train_ladder, with_multiplier
+from reproduction.experiments.audit import released_rate
+from reproduction.linear_heads import rungs, start_of, train_heads, train_ladder, with_multiplier
 from reproduction.paper import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, Accounting, free_from, load_task, recipe_for
 
 TITLE: Final = "Accuracy at a level of privacy"
@@ -87,8 +85,7 @@ def run(cell: Runs) -> list[Row]:
     plan = UTILITY[task.name].run
     recipe = recipe_for(task, plan)
     if cell.setting == "released":
-        rate = RELEASED_RATES.get(task.name, 2.0e-3)
-        recipe = recipe.replace(learning_rate=rate, sampling="shuffled")
+        recipe = recipe.replace(learning_rate=released_rate(task), sampling="shuffled")
     recipes = {
         (arm, mu): recipe.replace(noise_std=noise_of(task.name, arm, mu)) for arm in ACCOUNTINGS for mu in cell.levels
     }
@@ -97,7 +94,7 @@ def run(cell: Runs) -> list[Row]:
     members = task.pool[task.split(recipe.dataset_size, cell.seed).members]
     classes = int(task.pool.targets.max()) + 1
     plans = list(recipes.values())
-    heads = train_heads(members, plans, seed=cell.seed, classes=classes, initial=_start(task, cell.seed))
+    heads = train_heads(members, plans, seed=cell.seed, classes=classes, initial=start_of(task, cell.seed))
     accuracies = zip(heads.accuracy(task.test), heads.accuracy(members), strict=True)
     return [
         {
@@ -118,11 +115,6 @@ def run(cell: Runs) -> list[Row]:
 
 def _accounted_as(arm: str) -> str:
     return {"gdp-tuned": "gdp-exact", "gmip-tuned": "gmip-tight"}.get(arm, arm)
-
-
-def _start(task: Task, seed: int) -> tuple[Tensor, Tensor]:
-    layer: Any = initial_model(task, seed)
-    return layer.weight.detach(), layer.bias.detach()
 
 
 def _tuned(
@@ -149,7 +141,7 @@ def _tuned(
         rungs(list(needed.values()), _RUNGS),
         seeds=[seed],
         classes=int(task.pool.targets.max()) + 1,
-        initial=lambda at: _start(task, at),
+        initial=lambda at: start_of(task, at),
     )
     found = {}
     for key, multiplier in needed.items():
@@ -400,7 +392,7 @@ def probe() -> list[Row]:
     rows: list[Row] = [{"noise": noise_of("cifar10", arm, TARGET_MUS[1])} for arm in ACCOUNTINGS]
     recipe = task.recipe.replace(dataset_size=500, batch_size=100, num_steps=20, clip_norm=5.0, optimizer="Adam")
     plans = [recipe.replace(noise_std=noise, learning_rate=rate) for noise in (0.0, 0.05) for rate in _RATES]
-    heads = train_heads(task.pool[:500], plans, seed=0, classes=10, initial=_start(task, 0))
+    heads = train_heads(task.pool[:500], plans, seed=0, classes=10, initial=start_of(task, 0))
     return rows + [{"accuracy": float(value)} for value in heads.accuracy(task.test)]
 
 
