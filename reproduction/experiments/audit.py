@@ -200,7 +200,7 @@ def recipe_of(task: Task, n: int, steps: int, setting: str = "ours") -> Recipe:
 
 
 def released_rate(task: Task) -> float:
-    """Of Adam in the authors' code."""
+    """The learning rate of Adam in the code of the authors."""
     return 1.0e-3 if task.name == "cifar10" else 2.0e-3
 
 
