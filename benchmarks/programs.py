@@ -2,16 +2,18 @@
 
 git clone https://github.com/pytorch/examples
 git clone https://github.com/karpathy/nanoGPT
-python benchmarks/programs.py --clones FOLDER [mnist mnist_rnn nanogpt] [--budget 2min]
+git clone https://github.com/pytorch/opacus
+python benchmarks/programs.py --clones FOLDER [mnist mnist_rnn vae nanogpt opacus-mnist opacus-lstm] [--budget 2min]
 
 FOLDER holds the clones. Models and training functions are the programs' own; data are handwritten digits of
-scikit-learn, enlarged, and blocks of random text in place of what the programs download. Prints for each what the audit
-ended with: numbers, or the sentence with which it was refused (mnist_rnn has BatchNorm).
+scikit-learn, enlarged, and random words in place of what the programs download. Prints for each what the audit ended
+with: numbers, or the sentence with which it was refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 import time
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from opacus import PrivacyEngine
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
@@ -46,17 +49,36 @@ class Program(NamedTuple):
     loss: Callable[[Tensor, Tensor], Tensor]
     batch_size: int
     learning_rate: float
+    private: bool = False  # whether Opacus' engine makes model, optimizer and loader private, as the program does
+    publish: Callable[[Any, nn.Module, Examples], None] | None = None  # what `Task.publish` does, if it is needed
+
+
+class Nothing:
+    """What the programs download data with."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return 1
 
 
 def loaded(path: Path) -> types.ModuleType:
     """The program as a module; what it downloads data with is replaced by an empty stand-in."""
-    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms"):
-        sys.modules.setdefault(name, types.ModuleType(name))
-    vision: Any = sys.modules["torchvision"]
-    vision.datasets, vision.transforms = sys.modules["torchvision.datasets"], sys.modules["torchvision.transforms"]
+    vision: Any = types.ModuleType("torchvision")
+    for name in ("datasets", "transforms", "utils"):
+        part: Any = types.ModuleType(f"torchvision.{name}")
+        part.MNIST = part.ToTensor = part.save_image = Nothing
+        setattr(vision, name, part)
+        sys.modules[f"torchvision.{name}"] = part
+    sys.modules["torchvision"] = vision
     module = types.ModuleType(path.stem)
     sys.modules[path.stem] = module  # dataclasses ask for it
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+    given, sys.argv = sys.argv, [str(path), *(["--data-root", "."] if "lstm" in path.stem else [])]
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+    finally:
+        sys.argv = given
     return module
 
 
@@ -75,6 +97,84 @@ def texts() -> tuple[Tensor, Tensor]:
     codes = torch.tensor([ord(one) - 96 if one != " " else 0 for one in text][: 1200 * (BLOCK + 1)])
     blocks = codes.reshape(1200, BLOCK + 1)
     return blocks[:, :-1].contiguous(), blocks[:, 1:].contiguous()
+
+
+def pictures() -> tuple[Tensor, Tensor]:
+    """Digits that are their own targets."""
+    images, _ = digits()
+    return images, images.flatten(1)
+
+
+def names() -> tuple[Tensor, Tensor]:
+    """Names of up to 12 letters in one of five languages, which have endings of their own."""
+    rng = np.random.default_rng(0)
+    languages = rng.integers(0, 5, 1200)
+    endings = ("ov", "ini", "sson", "ez", "aki")
+    texts = ["".join(rng.choice(list("abcdefghij"), rng.integers(3, 9))) + endings[one] for one in languages]
+    codes = [[ord(letter) for letter in text.rjust(12)] for text in texts]
+    return torch.tensor(codes), torch.tensor(languages)
+
+
+def vae(module: Any) -> nn.Module:
+    class Reconstruction(module.VAE):  # type: ignore[misc]
+        """In eval mode one tensor, without random numbers."""
+
+        def reparameterize(self, mu: Tensor, logvar: Tensor) -> Any:
+            return super().reparameterize(mu, logvar) if self.training else mu
+
+        def forward(self, x: Tensor) -> Any:
+            found = super().forward(x)
+            return found if self.training else torch.cat(found, 1)
+
+    return Reconstruction()
+
+
+def train_vae(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
+    module.model, module.optimizer, module.train_loader = model, optimizer, loader
+    module.train(1)
+
+
+def reconstructed(found: Tensor, images: Tensor) -> Tensor:
+    """The loss of each record, of the answers in eval mode."""
+    recon, mu, logvar = found[:, :784], found[:, 784:804], found[:, 804:]
+    error = functional.binary_cross_entropy(recon, images, reduction="none").sum(1)
+    return error - 0.5 * (1 + logvar - mu.square() - logvar.exp()).sum(1)
+
+
+def publish_vae(module: Any, model: nn.Module, records: Examples) -> None:
+    assert isinstance(records.inputs, Tensor)
+    module.loss_function(*(found := model(records.inputs))[:1], records.inputs, *found[1:]).backward()
+
+
+def name_reader(module: Any) -> nn.Module:
+    made: nn.Module = module.CharNNClassifier(module.DPLSTM, 16, 32, 5)
+    return made
+
+
+def sgd(module: Any, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def adam(module: Any, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
+
+
+def train_private(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
+    args = argparse.Namespace(disable_dp=True)
+    module.train(args, model, torch.device("cpu"), loader, optimizer, None, 1)
+
+
+def train_names(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
+    module.train(model, nn.CrossEntropyLoss(), optimizer, loader, 1, None, 1e-5, device="cpu")
+
+
+def small_net(module: Any) -> nn.Module:
+    made: nn.Module = module.SampleConvNet()
+    return made
+
+
+def entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, targets, reduction="none")
 
 
 class NextLetters(nn.Module):
@@ -136,6 +236,17 @@ def net(module: Any) -> nn.Module:
 PROGRAMS = {
     "mnist": Program("examples/mnist/main.py", digits, net, adadelta, train_images, likelihood, 64, 1.0),
     "mnist_rnn": Program("examples/mnist_rnn/main.py", digits, net, adadelta, train_images, likelihood, 64, 1.0),
+    "vae": Program(
+        "examples/vae/main.py", pictures, vae, adam, train_vae, reconstructed, 64, 1e-3, publish=publish_vae
+    ),
+    "opacus-mnist": Program(
+        "opacus/examples/mnist.py", digits, small_net, sgd, train_private, entropy, 64, 0.1, private=True
+    ),
+    "opacus-lstm": Program(
+        "opacus/examples/char-lstm-classification.py",
+        *(names, name_reader, sgd, train_names, entropy),
+        *(50, 0.1, True),
+    ),
     "nanogpt": Program("nanoGPT/model.py", texts, gpt, adamw, train_gpt, letters, 20, 1e-3),
 }
 
@@ -151,6 +262,10 @@ def audited(name: str, clones: Path, budget: str, folder: Path) -> str:
     members, others = np.arange(MEMBERS), np.arange(MEMBERS, 2 * MEMBERS)
     few = TensorDataset(inputs[:MEMBERS], targets[:MEMBERS])
     loader: DataLoader[Any] = DataLoader(few, batch_size=program.batch_size, shuffle=True)
+    if program.private:
+        engine = PrivacyEngine(accountant="rdp")
+        private = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
+        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data_loader=loader, **private)
     options: Any = {"data": (inputs, targets), "members": members, "non_members": others, "loader": loader}
     with gmip.record(model, optimizer, folder / name, **options):
         for _ in range(2):
@@ -162,6 +277,7 @@ def audited(name: str, clones: Path, budget: str, folder: Path) -> str:
         pool=Examples(inputs, targets),
         test=Examples(inputs[-10:], targets[-10:]),
         recipe=Recipe(dataset_size=MEMBERS, batch_size=program.batch_size, learning_rate=1.0, num_steps=8),
+        publish=None if program.publish is None else functools.partial(program.publish, module),
     )
     start = time.perf_counter()
     result = gmip.audit(gmip.Recorded(folder / name, task), budget=budget, out=str(folder / f"audit-{name}"))

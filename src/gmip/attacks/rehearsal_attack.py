@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import nn
 
 from gmip import _validate as check
@@ -42,6 +41,7 @@ from gmip.attacks.publications import (
 )
 from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
 from gmip.attacks.signals import released_model, run_model
+from gmip.attacks.step_vectors import Projection
 from gmip.attacks.work import Budget, Counted, Work
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
@@ -178,7 +178,9 @@ class Rehearsal(Attack):
             raise UnsupportedModel(
                 f"In self-play attack {self.name!r} is at chance (AUC {forecast:.3f}): what was published tells too "
                 "little about this list",
-                remedy="keep more of the training, closer together and with the optimizer's state",
+                remedy="raise the budget"
+                if cut_short
+                else "keep more of the training, closer together and with the optimizer's state",
             )
         rhos = [told.rho for _, told in used if np.isfinite(told.rho)]
         if rhos and not _RHO[0] <= np.median(rhos) <= _RHO[1]:
@@ -300,10 +302,8 @@ class _Stage:
         self._own, self._mixes = copy.deepcopy(model).eval(), mixes and has_norms(model)
         self._parameters = [p for _, p in trainable_parameters(self._own)]
         rng = self.rng = np.random.default_rng(attack.seed)
-        count, self._sketch = sum(p.numel() for p in self._parameters), None
-        if count > _DIMENSIONS:  # a random sign and place for each parameter: inner products are kept, on average
-            places = (np.arange(count), rng.integers(0, _DIMENSIONS, count))
-            self._sketch = csr_matrix((rng.choice([-1.0, 1.0], count), places), shape=(count, _DIMENSIONS))
+        count = sum(p.numel() for p in self._parameters)
+        self._sketch = Projection(count, _DIMENSIONS, seed=attack.seed) if count > _DIMENSIONS else None
         room = min(count, _DIMENSIONS) - len(who.ids) - _ROOM
         decoys = min(attack.decoys, len(who.background) // 4, room)
         if room < FEWEST_DECOYS:
@@ -319,6 +319,7 @@ class _Stage:
                 remedy="add records of the same distribution to the task's pool, or name fewer non-members",
             )
         self.listed, self.others = with_decoys(who, decoys, attack.seed)[1:]
+        self._centre: tuple[Array, Array] | None = None
         first = rng.permutation(len(self.others))
         self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
 
@@ -340,16 +341,23 @@ class _Stage:
         """Gradients of single records in eval mode, shape (n, d)."""
         self._move_to(at)
         gradients = PerExampleGradients(self._own, self.task.loss, dtype=torch.float32)
-        return np.concatenate([self.short(chunk.double().cpu().numpy()) for chunk in gradients.chunks(records)])
+        return np.concatenate([self.short(chunk) for chunk in gradients.chunks(records)])
 
     def mean(self, at: Array, records: Examples) -> Array:
-        """The mean of the records' gradients in eval mode, shape (1, d)."""
+        """The mean of the records' gradients in eval mode, shape (d,)."""
         self._move_to(at)
-        return self.short(mean_gradient(self.task, self._own, records)[None])
+        return np.asarray(self.short(torch.from_numpy(mean_gradient(self.task, self._own, records))[None])[0])
 
-    def short(self, vectors: Array) -> Array:
+    def short(self, vectors: torch.Tensor) -> Array:
         """The vectors in as many dimensions as are used."""
-        return vectors if self._sketch is None else np.asarray(vectors @ self._sketch)
+        return np.asarray((vectors if self._sketch is None else self._sketch(vectors)).double().cpu().numpy())
+
+    def centre(self, at: Array) -> Array:
+        """The mean vector of background records; the last one is kept, as a recorded step is always at the same
+        weights."""
+        if self._centre is None or not np.array_equal(self._centre[0], at):
+            self._centre = at, np.asarray(self.vectors(at, self.shown).mean(axis=0))
+        return self._centre[1]
 
     def _move_to(self, at: Array) -> None:
         set_flat(self._parameters, at)
@@ -368,8 +376,8 @@ class _Case:
         while len(vectors) < stage.attack.rehearsals and not (self._late and len(vectors) >= _FEWEST_REHEARSALS):
             records = stage.drawn(size)
             seen = publication.replayed(records, stage.rng)
-            vectors.append(stage.short(seen.vector[None])[0])
-            means.append(stage.mean(seen.at, records)[0])
+            vectors.append(stage.short(torch.from_numpy(seen.vector)[None])[0])
+            means.append(stage.mean(seen.at, records))
             heard(1)
         if len(vectors) < stage.attack.rehearsals:
             warn(f"{len(vectors)} of {stage.attack.rehearsals} rehearsals were all that there was time for.")
@@ -395,7 +403,7 @@ class _Case:
     def told(self, shape: Shape) -> _Told:
         """What the publication tells of the list."""
         stage, seen, size = self._stage, self._publication.seen, self._publication.size
-        found = self._list_scores(shape, seen, stage.vectors(seen.at, stage.listed), self._centre(seen))
+        found = self._list_scores(shape, seen, stage.vectors(seen.at, stage.listed), stage.centre(seen.at))
         play = self._play()
         if play is None:
             return _Told(found.scores, float("nan"), float("nan"), float("nan"))
@@ -410,7 +418,7 @@ class _Case:
             return None
         rows = stage.rng.permutation(stage.free)[: 2 * size]
         seen = self._publication.replayed(stage.others[rows[:size]], stage.rng)
-        return seen, stage.vectors(seen.at, stage.others[rows]), self._centre(seen)
+        return seen, stage.vectors(seen.at, stage.others[rows]), stage.centre(seen.at)
 
     def _scored(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> tuple[float, float]:
         """(AUC, scale of the error) of self-play."""
@@ -419,8 +427,4 @@ class _Case:
 
     def _list_scores(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> ListScores:
         model, size = error_model(self._rehearsed, self._slopes, shape), self._publication.size
-        return list_scores(model, self._stage.short(seen.vector[None])[0], vectors, centre, size)
-
-    def _centre(self, seen: Published) -> Array:
-        """The mean vector of background records."""
-        return np.asarray(self._stage.vectors(seen.at, self._stage.shown).mean(axis=0))
+        return list_scores(model, self._stage.short(torch.from_numpy(seen.vector)[None])[0], vectors, centre, size)

@@ -51,7 +51,7 @@ from gmip.training import evaluate
 from gmip.training.loop import initial_model
 from gmip.training.models import dropouts, has_classes
 
-_LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
+_LEAST_SECONDS: Final = 1.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")
 
 

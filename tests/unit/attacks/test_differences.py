@@ -45,6 +45,13 @@ def test_mini_batches_and_single_steps(task: Task, tmp_path: Path) -> None:
         assert np.ptp(Differences(steps=[0]).run(task, trace).scores) == 0.0
 
 
+def test_a_budget_leaves_out_steps_and_says_so(task: Task, tmp_path: Path) -> None:
+    record_run(task, tmp_path / "run", SETTINGS["full, noise"], FAULTS["reused noise"], seed=1)
+    with pytest.warns(GmipWarning, match="uses 2 of"):
+        found = Differences().run(task, Trace.open(tmp_path / "run"), budget=1e-3)
+    assert found.cut_short and found.facts["steps"] == 2 and np.ptp(found.scores) > 0.0
+
+
 def test_runs_by_default_on_noisy_runs_of_others() -> None:
     noisy = RunTraits(noisy=True, recorded=True, seeded=False)
     assert Differences.runs_by_default([noisy])

@@ -670,7 +670,7 @@ class Differences(StepAttack):
         """Runs where a run that was not trained here has noise."""
         return any(run.noisy and run.recorded and run.published for run in runs)
 
-    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         steps = steps if self.steps is not None else steps[:_MOST_STEPS]
         if len(steps) < 2:
@@ -679,12 +679,27 @@ class Differences(StepAttack):
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=self.memory_limit)
         steps = unclipped(trace, steps, gradients, who.background)
+        plan = GlirPlan(len(who.background), _DIMENSIONS if gradients.num_params > _DIMENSIONS else None)
+        recorded, told = len(steps), len(who.background)
+        if progress.budget.limited and told:
+            cost, seconds = Cost.measured(gradients, steps[0], who, listed=False), _PLANNED * progress.budget.left()
+            plan = cut_to_fit(cost, plan, seconds=seconds, tuning=2, floor=min(_FEWEST, told), steps=recorded)
+            per_step = cost.view(plan) + cost.algebra(plan)[0]
+            steps = steps[: max(2, min(recorded, int(seconds / per_step)))]
+            who = who._replace(background=who.background[: plan.background])
         full = trace.header.sampling == "full" or trace.header.batch_size == trace.header.dataset_size
         method = "mixture" if not full else "joint" if len(steps) > 2 else "likelihood-ratio"
-        views = list(self._views(gradients, trace, who, steps, full, progress))
+        views = list(self._views(gradients, trace, who, steps, full, plan.projection, progress))
         found = glir_scores(views, method=method, play=None, seed=self.seed)
         facts: dict[str, Fact] = {"method": method, "background": len(who.background), "steps": len(steps)}
-        return ScoreSet(ids=who.ids, scores=found.scores, attack=self.name, facts=facts)
+        cut = len(steps) < recorded or len(who.background) < told or (plan.projection or _DIMENSIONS) < _DIMENSIONS
+        if cut:
+            warn(
+                f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and uses {len(steps)} of {recorded} "
+                f"steps, {len(who.background)} of {told} background records and "
+                f"{plan.projection or gradients.num_params} dimensions of gradients. Raise --budget for more."
+            )
+        return ScoreSet(ids=who.ids, scores=found.scores, attack=self.name, facts=facts, cut_short=cut)
 
     def _views(
         self,
@@ -693,19 +708,21 @@ class Differences(StepAttack):
         who: AttackedRecords,
         steps: list[Step],
         full: bool,
+        projection: int | None,
         progress: Progress,
     ) -> Iterator[View]:
         before: StepVectors | None = None
         for done, step in enumerate(steps):
-            found = self._collected(gradients, who, step)
+            found = self._collected(gradients, who, step, projection)
             if before is not None:
                 yield _difference(trace, step, before, found, full=full)
             before = found
             progress(done + 1, len(steps))
 
-    def _collected(self, gradients: PerExampleGradients, who: AttackedRecords, step: Step) -> StepVectors:
+    def _collected(
+        self, gradients: PerExampleGradients, who: AttackedRecords, step: Step, projection: int | None
+    ) -> StepVectors:
         """Gradients are collected in the same coordinates at every step."""
-        projection = _DIMENSIONS if gradients.num_params > _DIMENSIONS else None
         return collect(
             gradients,
             [step],
