@@ -305,8 +305,8 @@ def _limits(samplings: Sequence[Sampling], known: float) -> list[str]:
     sentences = []
     if known > 0.0 and ("fixed" in samplings or "shuffled" in samplings):
         sentences.append(
-            "Not covered: an attacker who knows which batches the others are in. With batches of a fixed size he "
-            "counts who is missing, and no noise prevents that."
+            "Not covered: an attacker who knows which batches the others are in. With batches of a fixed size counting "
+            "shows who is missing, and no noise prevents that."
         )
     if known != 1.0:
         sentences.append(

@@ -44,8 +44,8 @@ class AccountSettings(Explained, WhoseSettings, RunSettings):
         Option("RATE", ACCOUNTING),
         Field(
             description="Also compute how often an attacker guesses a secret of a member (an attribute, an "
-            "identity). Pass how often he guesses it without that member's record, such as 0.1 for one of ten "
-            "equally likely values."
+            "identity). Pass the success rate without that member's record, such as 0.1 for one of ten equally "
+            "likely values."
         ),
     ] = None
 
@@ -64,9 +64,8 @@ def account(asked: AccountSettings) -> None:
     Example: gmip account --dataset-size 48000 --batch-size 400 --epochs 10
     --params 650 --sampling shuffled
 
-    JSON keys: gmip (its version), run (as understood), options
-    of the accounting; kind ("bound" or "forecast"), for_whom, caveat and
-    assumptions of the answer; mu_step (mu of one step, at the largest
+    JSON keys: gmip (its version), run (as understood), options of the
+    accounting; kind ("bound" or "forecast"), for_whom, caveat, assumptions; mu_step (mu of one step, at the largest
     susceptibility given; null for a random record or --notion gdp), mu
     (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr (share of
     members found, by false-alarm rate as typed), tpr_error (how much of a

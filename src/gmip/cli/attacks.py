@@ -52,7 +52,7 @@ class AppSettings(Settings):
     folder: Annotated[
         str | None,
         Option("FOLDER", argument=True),
-        Field(description="Folder whose audits a second page lists and opens."),
+        Field(description="Folder with audits, which the page Audits lists and opens."),
     ] = None
     port: Annotated[
         Count | None, Option("N"), Field(description="Port on this machine (default 8642, or a free one).")
@@ -62,11 +62,13 @@ class AppSettings(Settings):
 
 @from_settings(AppSettings)
 def app(asked: AppSettings) -> None:
-    """Open a calculator in the browser: move the sizes of a run and see how exposed it is.
+    """Open the calculator in the browser, and audit files there.
+
+    Move the sizes of a run and see how exposed it is; or drop a file of scores
+    or predictions and see the verdict. Only this machine can reach it, at
+    127.0.0.1. Ctrl-C ends it.
 
     Example: gmip app runs/
-
-    It answers to this machine only, at 127.0.0.1, and ends with Ctrl-C.
     """
     with needs_extra("app", "gmip app"):
         from gmip.app import serve

@@ -73,7 +73,7 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
         "runs": Option(
             *("[NAME=]DIR", WHAT, _runs),
             repeated=True,
-            help="A recorded run; repeat for several. Without it, gmip trains one by the task's recipe.",
+            help="A recorded run; repeat for several. Without it, gmip trains one with the task's recipe.",
         ),
         "attacks": Option("A,B,...", WHAT),
         "attacker": Option("gradients|weights|predictions", HOW),
@@ -170,10 +170,10 @@ def audit(asked: AuditSettings) -> None:
     scores (higher: more likely a member), of any attack in any framework. A
     file of predictions has member, label, and p_CLASS or logit_CLASS for each
     class, or loss; and of reference models the same as ref_NAME_.... The
-    canaries.csv of gmip train --canaries is one of scores; the claim is the
-    guarantee of its run.
+    canaries.csv of gmip train --canaries is a file of scores: it is tested
+    against the guarantee of its run.
 
-    FILE.yaml has settings that no option has; gmip init writes one.
+    AUDIT.YAML has settings that no option has; gmip init writes one.
 
     Interrupted? Run the command again: it continues where it stopped.
 

@@ -45,9 +45,9 @@ class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
         Option("noise-std|batch-size|steps|all", TARGET),
         Field(
             description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
-            "two keep the noise that you pass. all: the least noise, and every other way to the target alone: larger "
-            "batches, fewer steps, fewer parameters, more data; with --noise-multiplier (the present one) also a "
-            "smaller clipping norm."
+            "two keep the noise that you pass. all: the least noise, and every other single change that reaches the "
+            "target: larger batches, fewer steps, fewer parameters, more data; with --noise-multiplier (the present one) "
+            "also a smaller clipping norm."
         ),
     ] = "noise-std"
 

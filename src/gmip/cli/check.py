@@ -27,10 +27,11 @@ class CheckSettings(Printed):
 
 @from_settings(CheckSettings)
 def check(asked: CheckSettings) -> None:
-    """Compute recorded gradients again and compare: is the record what the declared run would have left?
+    """Check that the record of a run matches the run that was declared.
 
-    Checks scale, clipping, noise, batches, sizes and members. What cannot be
-    checked is said. An audit of a recorded run begins with the same check.
+    Recomputes some recorded gradients and checks scale, clipping, noise,
+    batches, sizes and members. Says what it cannot check. An audit of a
+    recorded run begins with the same check.
     In Python gmip.check_run also takes the number of steps and the device.
 
     Example: gmip check runs/a --task my_project.py:make_task

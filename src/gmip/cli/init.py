@@ -69,8 +69,8 @@ def init(asked: InitSettings) -> None:
     """Write a settings file for gmip audit, or a task file.
 
     FILE.yaml holds all settings with explanations. FILE.py says what the
-    model and the records are; what is not given is asked for. Its recipe is a
-    guess: change it there.
+    model and the records are; gmip asks for what you do not pass. Its recipe
+    is a guess: change it there.
 
     Examples: gmip init
               gmip init task.py --data records.csv --model net.py:Net

@@ -26,12 +26,12 @@ class SealSettings(Settings):
 
 @from_settings(SealSettings)
 def seal(asked: SealSettings) -> None:
-    """Before training: commit to files without showing them.
+    """Before training: fix files by their checksums, without showing them.
 
     Example: gmip seal my_task.py audit.yaml members.csv --out seal
 
-    Writes seal.json, to publish before training (a commit, a mail), and seal-opening.json, to keep secret until the
-    audit.
+    Writes seal.json, to publish before training (a commit, a mail), and
+    seal-opening.json, to keep secret until the audit.
     """
     from gmip.report.seal import make_seal
 
@@ -50,12 +50,12 @@ class VerifySettings(Settings):
 
 @from_settings(VerifySettings)
 def verify(asked: VerifySettings) -> None:
-    """After the audit, by somebody else: does the result follow from what was sealed?
+    """After the audit: check that the result follows from the sealed files.
 
     Example: gmip verify audit --seal seal/seal.json
 
-    Recomputes offline what can be recomputed, and says what that proves and what not. Exit code 1 if something
-    contradicts.
+    For somebody else to run, offline. Recomputes what it can, and says what
+    that proves and what it does not. Exit code 1 if anything contradicts.
     """
     from gmip.report import read_result
     from gmip.report.seal import read_seal, seal_sentences, verified

@@ -219,8 +219,8 @@ class WhoseSettings(NotionSettings):
         Probability,
         Option("SHARE", ACCOUNTING),
         Field(
-            description="Share of the other members whose records the attacker holds, from 0 (default) to 1: then only "
-            "noise protects. He does not know who is in which batch."
+            description="Share of the other members whose records the attacker holds, from 0 (default) to 1; at 1 only "
+            "noise protects. The attacker does not know who is in which batch."
         ),
     ] = 0.0
 
@@ -232,7 +232,7 @@ class TargetSettings(NotionSettings):
         InstanceOf[PrivacyTarget] | None,
         Option("MEASURE=VALUE", TARGET, PrivacyTarget.parse, once=True),
         Field(
-            description="What the run has to keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
+            description="What the run must keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
             "false alarms. mu=0.5: mu of the run, over FPRs from 1e-5 to 1 - 1e-5. advantage=0.1: TPR - FPR. "
             "epsilon=3@1e-5: epsilon of membership at that delta; with --notion gdp, of differential privacy."
         ),

@@ -206,8 +206,8 @@ def train(asked: TrainSettings) -> None:
     kind, for_whom and adjacency). The folder names the members and holds the
     seed of the noise: protect it like the data.
 
-    With --canaries the model learns random directions, too: it is a model to
-    test the training with, not one to release.
+    With --canaries the model also learns random directions: use it to test the
+    training, and do not release it.
     """
     out = str(asked.out)
     target = None if asked.target is None else asked.wanted()

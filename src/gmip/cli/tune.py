@@ -79,9 +79,8 @@ class TuneSettings(Printed, WorkerSettings, TargetSettings):
         Positive | None,
         Option("M", SEARCH),
         Field(
-            description="Search on the members themselves, where there are no other records to train on: a random "
-            "number of runs, M on average. Only the best model may be published. With --notion gdp; the "
-            "noise keeps the target after that choice."
+            description="Search on the members themselves, if there are no other records. The number of runs is "
+            "random, M on average. Publish only the best model. Needs --notion gdp; the noise accounts for the choice."
         ),
     ] = None
     out: Annotated[str, Option("DIR", SEARCH), Field(description="Folder for the results and finished work.")] = "tuned"
