@@ -46,8 +46,8 @@ class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
         Field(
             description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
             "two keep the noise that you pass. all: the least noise, and every other single change that reaches the "
-            "target: larger batches, fewer steps, fewer parameters, more data; with --noise-multiplier (the present one) "
-            "also a smaller clipping norm."
+            "target: larger batches, fewer steps, fewer parameters, more data; with --noise-multiplier (the present "
+            "one) also a smaller clipping norm."
         ),
     ] = "noise-std"
 
