@@ -199,7 +199,7 @@ def _headline(run: RunAudit, key: str) -> Said:
     limit = (f"{key}/limit", goal.tpr, rate(goal.tpr))
     at = f"at {rate(goal.fpr)} false alarms"
     if end.kind == "inconclusive":
-        return [_inconclusive(run)]
+        return _unsure(run, key) if end.why in ("by-chance", "wide") else [_inconclusive(run)]
     answer = run.answers[end.attacker]
     if end.why == "group":
         worst = exposed_group(run.groups, goal.fpr)
@@ -244,6 +244,19 @@ def _found(name: str, found: Estimate) -> Said:
     return [(name, value, percent(value, "nearest")), f" ({between})"]
 
 
+def _unsure(run: RunAudit, key: str) -> Said:
+    """What was measured, where it could be more or less than the limit."""
+    goal, evidence = run.goal, run.answers[run.conclusion.attacker].evidence
+    assert evidence is not None
+    measured, at = _found(f"{key}/found/{evidence.attack}", evidence.tpr), f"at {rate(goal.fpr)} false alarms"
+    limit = (f"{key}/limit", goal.tpr, rate(goal.tpr))
+    if run.conclusion.why == "wide":
+        open_: Said = ["There is a leak. Whether it exceeds the limit of ", limit, " is open: "]
+        return [*open_, *measured, f" of the members were identified {at}."]
+    chance = ", but no attack beats guessing by more than chance."
+    return [measured[0], f" of the members were identified {at}, above the limit of ", limit, chance]
+
+
 def _inconclusive(run: RunAudit) -> str:
     goal, why = run.goal, run.conclusion.why
     if why == "record" and run.check is not None:
@@ -252,18 +265,6 @@ def _inconclusive(run: RunAudit) -> str:
         return answer_words.suspicion(run, run.suspicion)
     if why == "no-attack" or not run.attacks:
         return "No attack was run."
-    if why in ("by-chance", "wide"):
-        (tpr,) = (one.tpr for one in [run.answers[run.conclusion.attacker].evidence] if one is not None)
-        if why == "wide":
-            return (
-                f"There is a leak. Whether it exceeds the limit of {rate(goal.tpr)} is open: "
-                f"{percent(tpr.value, 'nearest')} ({interval(tpr.lower, tpr.upper, share=True)}) of the members were "
-                f"identified at {rate(goal.fpr)} false alarms."
-            )
-        return (
-            f"{percent(tpr.value, 'nearest')} of the members were identified at {rate(goal.fpr)} false alarms, above "
-            f"the limit of {rate(goal.tpr)}, but no attack beats guessing by more than chance."
-        )
     if why == "blind":
         tied = answer_words.mostly_tied(run)
         return f"No attack could distinguish the candidates: {tied or 'all have the same score'}."

@@ -173,6 +173,16 @@ def test_card_figure_and_tables_name_the_same_numbers() -> None:
     assert names.count(f"run-1/found/{evidence.attack}") >= 3
 
 
+def test_a_verdict_that_is_open_names_its_number_too() -> None:
+    (run_,) = sample.inconclusive().runs
+    wide = run_.conclusion.model_copy(update={"kind": "inconclusive", "why": "wide", "attacker": 0})
+    open_ = run_.model_copy(update={"conclusion": wide})
+    page = Page(to_html(sample.result(open_)))
+    assert open_.answers[0].evidence is not None
+    name = f"run-1/found/{open_.answers[0].evidence.attack}"
+    assert [attributes.get("data-name") for _, attributes in page.elements].count(name) >= 4
+
+
 def test_the_same_words_everywhere() -> None:
     result = sample.exposed()
     (one,) = result.runs
