@@ -69,7 +69,7 @@ def imports(page: Path) -> set[str]:
 
 def follow(page: Path, folder: Path, environment: dict[str, str], *, install: bool = False) -> int:
     """Does what the page says in the folder; how many commands that were."""
-    done, shown, cells = 0, "", []
+    done, shown, cells, promised = 0, "", [], {}
     found = list(blocks(page))
     for place, block in enumerate(found):
         if block.title:
@@ -82,12 +82,15 @@ def follow(page: Path, folder: Path, environment: dict[str, str], *, install: bo
             done += len(lines)
         elif block.language == "python":
             cells.append(block.text)
-            shown = _run(["python", "-c", _CELLS], folder, environment, repr(cells))
-            shown = shown.split(f"-- end of cell {len(cells) - 2}\n")[-1]
-            done += 1
-        elif block.language == "text" and place and found[place - 1].language in ("sh", "python"):
+        elif block.language == "text" and place and found[place - 1].language == "python":
+            promised[len(cells) - 1] = block.text
+        elif block.language == "text" and place and found[place - 1].language == "sh":
             _compare(block.text, shown, page)
-    return done
+    if cells:  # in one go, as a notebook keeps its state
+        outputs = re.split(r"-- end of cell \d+\n", _run(["python", "-c", _CELLS], folder, environment, repr(cells)))
+        for number, text in promised.items():
+            _compare(text, outputs[number], page)
+    return done + len(cells)
 
 
 def _lines(text: str) -> list[str]:

@@ -84,6 +84,19 @@ def test_every_example_is_in_the_tutorials() -> None:
     assert {name for name in own if f"examples/{name}" not in text} == set()
 
 
+def test_notebooks_are_those_of_the_tutorials() -> None:
+    made = _module("notebooks")
+    pages = made.pages()
+    assert len(pages) >= 6
+    for page in pages:
+        book = json.loads((made.OUT / f"{page.stem}.ipynb").read_text(encoding="utf-8"))
+        shown = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
+        assert shown == made.cells(page), f"run python docs/notebooks.py {page.stem}"
+        code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+        assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+        assert [out for cell in code for out in cell["outputs"] if out["output_type"] == "error"] == []
+
+
 def test_keys_of_results_and_their_schema_hold() -> None:
     jsonschema: Any = pytest.importorskip("jsonschema")
     page = (ROOT / "docs" / "result-json.md").read_text()
@@ -103,7 +116,11 @@ def test_keys_of_results_and_their_schema_hold() -> None:
 
 def _site() -> Any:
     pytest.importorskip("mkdocs", reason="needs gmip[docs]")
-    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs" / "site.py")
+    return _module("site")
+
+
+def _module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
