@@ -234,9 +234,14 @@ class Crowd:
         if k <= reach and stacked == 1:  # Sigma <= C^2 I says more than the reach: the paper's n_eff, with its proof
             total = self.spread + noise
             return _pair([self.change / total], [math.sqrt(k / total)], [rank])
+        best = share is None
         if share is None:
             share = self.best_share(k, rank, noise, reach=reach, stacked=stacked)
         own, rest = self._scales(k / reach, noise, share, stacked)
+        if best and 0.0 < self.change < self.spread:  # noise is added to what hides the record without it
+            without = k / self.spread + rank * _widening(self.change / self.spread)
+            if without <= k / own + _widening(self.change / own) + rank * _widening(self.change / rest):
+                return self.test(k, rank, 0.0)
         return _pair([self.change / own, self.change / rest], [math.sqrt(k / own), 0.0], [1.0, rank])
 
     def _scales(self, ratio: float, noise: float, share: float, stacked: int) -> tuple[float, float]:

@@ -86,3 +86,10 @@ def test_shaped_noise_in_an_incomplete_batch_is_as_large_on_the_sum() -> None:
     assert np.all(with_noise.tpr_at(RATES) < alone.tpr_at(RATES))
     any_record = account(run.replace(sampling="fixed"), susceptibility="any-constant")
     assert np.all(any_record.tpr_at(RATES) >= account(run.replace(sampling="fixed")).tpr_at(RATES))
+
+
+@pytest.mark.parametrize(("size", "steps", "k", "d"), [(2, 3, 0.5, 1), (7, 3, 3.0, 1), (100, 5, 20.0, 10)])
+def test_a_little_noise_does_not_expose_a_record(size: int, steps: int, k: float, d: int) -> None:
+    run = NoisySGD(dataset_size=size, batch_size=size, num_steps=steps, num_params=d, clip_norm=1.0, sampling="full")
+    found = [account(run.with_noise_multiplier(s), susceptibility=k).tpr_at([0.001, 0.1]) for s in (0.0, 0.01, 0.3, 3)]
+    assert np.all(np.diff(found, axis=0) <= 1e-9)
