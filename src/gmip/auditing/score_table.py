@@ -692,6 +692,15 @@ class PredictionBuilder:
         )
 
 
+_NEEDED: Final = {
+    "loss": "labels, or losses",
+    "label-only": "`classes` and labels",
+    "quantile": "`features`",
+    "combined": "reference models, two or more with and two or more without each record",
+    "base": "reference models too few for 'combined', or without the records",
+}
+
+
 def signals(
     model: Answers, references: Sequence[ReferenceAnswers] = (), attacks: Sequence[str] | None = None
 ) -> tuple[list[ArrayScores], tuple[LeftOut, ...]]:
@@ -708,9 +717,7 @@ def signals(
         check.one_of("attacks", name, array_names())
         if name not in found:
             needs = "columns of reference models" if ATTACKS[name].compares else "probabilities of 3 classes or more"
-            needs = {"loss": "labels, or losses", "label-only": "`classes` and labels", "quantile": "`features`"}.get(
-                name, needs
-            )
+            needs = _NEEDED.get(name, needs)
             errors[name] = InvalidArgument(
                 f"has {name!r}, and the predictions do not allow it",
                 argument="attacks",
