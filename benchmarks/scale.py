@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py                        # growth, about two minutes
     python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
-    python benchmarks/scale.py gpt2 [--length 32]     # GPT-2 small's architecture, 64 records, 2 steps: gmip audit
+    python benchmarks/scale.py gpt2 [--length 32]     # GPT-2 small, 64 records, 2 steps; --attack decode
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
 
 Each point is a process of its own: its processor time (without imports and training) and its peak memory. The exponent
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -23,16 +22,19 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from gmip.attacks import GLiR
+from gmip.attacks import Decode, GLiR
 from gmip.attacks.glir import Play
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import gram
 from gmip.errors import GmipWarning
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import next_token_loss
 from gmip.trace import Trace
@@ -40,7 +42,7 @@ from gmip.training import train
 from gmip.vocabulary import Recipe
 
 GIB = 2**30
-MEMBERS, OTHERS, TEXTS = 16, 16, 64
+MEMBERS, TEXTS = 16, 64
 SHORT = {"params": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (4, 20, 100)}
 LONG = {
     "params": (10_000, 100_000, 1_000_000, 10_000_000),
@@ -70,9 +72,8 @@ def point(size: dict[str, int]) -> dict[str, float]:
         train(task, seed=1, out=Path(folder) / "run")
         trace = Trace.open(Path(folder) / "run")
         before, start = _peak(), time.process_time()
-        outside = np.setdiff1d(np.arange(len(task.pool)), trace.members)
-        asked, rest = np.split(outside, [len(trace.members)])
-        GLiR(play=Play(stop_when_decided=False)).run(task, trace, np.r_[trace.members, asked], task.pool[rest])
+        asked, rest = _candidates(task, trace)
+        GLiR(play=Play(stop_when_decided=False)).run(task, trace, asked, task.pool[rest])
         return {"seconds": time.process_time() - start, "before": before, "GiB": _peak()}
 
 
@@ -115,30 +116,42 @@ def gpt2(length: int = 32) -> Task:
     )
 
 
-def large(length: int, attacks: str) -> None:
-    """Trains, audits by the command line, and says what the audit took."""
+def large(length: int, attack: str, limit: str) -> None:
+    """Trains in a process of its own, attacks in another, and says what the attack took."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        file, run = Path(folder) / "texts.py", Path(folder) / "run"
-        here = Path(__file__).resolve().parent
-        begin = f"import sys\nsys.path.insert(0, {str(here)!r})\nimport scale\n"
-        file.write_text(f"{begin}\n\ndef make_task():\n    return scale.gpt2({length})\n")
-        training = f"{begin}scale.train(scale.gpt2({length}), seed=1, out={str(run)!r})"
-        subprocess.run([sys.executable, "-c", training], check=True)
-        argv = [
-            "audit",
-            f"{file}:make_task",
-            "--run",
-            str(run),
-            "--attacks",
-            attacks,
-            "--out",
-            f"{folder}/audit",
-            "--budget",
-            "none",
-        ]
-        watched = subprocess.Popen([sys.executable, "-m", "gmip", *argv])
-        _, _, used = os.wait4(watched.pid, 0)
-        print(f"{used.ru_utime + used.ru_stime:.0f} CPU s, peak {used.ru_maxrss * 1024 / GIB:.2f} GiB")
+        begin = f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import scale; "
+        for call in (
+            f"scale.gpt2_trained({folder!r}, {length})",
+            f"scale.gpt2_attacked({folder!r}, {length}, {attack!r}, {limit!r})",
+        ):
+            subprocess.run([sys.executable, "-c", begin + call], check=True)
+
+
+def gpt2_trained(folder: str, length: int) -> None:
+    """Records two full-batch steps; members and others are drawn by `train`."""
+    train(gpt2(length), seed=1, out=Path(folder) / "run")
+
+
+def gpt2_attacked(folder: str, length: int, name: str, limit: str) -> None:
+    """Members and as many others are candidates; the other half of the texts are background."""
+    warnings.simplefilter("ignore", GmipWarning)
+    torch.set_num_threads(1)
+    task, trace = gpt2(length), Trace.open(Path(folder) / "run")
+    asked, rest = _candidates(task, trace)
+    attack = GLiR(memory_limit=limit) if name == "glir" else Decode(memory_limit=limit)
+    start = time.process_time()
+    found = attack.run(task, trace, asked, task.pool[rest])
+    seconds, inside = time.process_time() - start, np.isin(found.ids, trace.members)
+    area = auc(found.scores[inside], found.scores[~inside])
+    print(f"{name}, {trace.header.num_params:,} parameters, {TEXTS} texts of {length} tokens, {len(trace)} steps:")
+    print(f"{seconds:.0f} CPU s, peak {_peak():.2f} GiB, AUC {area:.3f}")
+
+
+def _candidates(task: Task, trace: Trace) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Members and as many others; the rest of the pool."""
+    members = np.asarray(trace.members)
+    others = np.setdiff1d(np.arange(len(task.pool)), members)
+    return np.r_[members, others[: len(members)]], others[len(members) :]
 
 
 class Block(nn.Module):
@@ -196,14 +209,15 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=("growth", "gpt2", "resnet18"), default="growth")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--length", type=int, default=32, help="tokens of a text")
-    parser.add_argument("--attacks", default="glir,decode")
+    parser.add_argument("--attack", choices=("glir", "decode"), default="glir")
+    parser.add_argument("--limit", default="2 GiB", help="memory_limit of the attack")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.point is not None:
         print(json.dumps(point(json.loads(wanted.point))))
     elif wanted.part == "gpt2":
-        large(wanted.length, wanted.attacks)
+        large(wanted.length, wanted.attack, wanted.limit)
     elif wanted.part == "resnet18":
         convolutions(96 if wanted.long else 32)
     else:

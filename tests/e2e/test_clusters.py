@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from gmip.attacks.attack import parties
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.attacks.step_vectors import gram, strip_runner
+from gmip.errors import InvalidArgument
 from gmip.parallel import Workers
 from gmip.trace import Trace
 from gmip.training import train
@@ -131,6 +133,33 @@ def test_dask(tmp_path, shadows):
         assert shadows("killed", troubled, backend="dask", scheduler_address=address) == expected
         assert (tmp_path / "trouble-0").exists()
         assert sorted(process.poll() is None for process in workers) == [False, True]
+
+
+def test_dask_by_tls(tmp_path):
+    """Who has no certificate of the cluster's own authority computes nothing there, and is told so."""
+    dask = pytest.importorskip("dask", reason="the extra gmip[dask] is not installed")
+    openssl = shutil.which("openssl") or pytest.skip("openssl is not installed")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=gmip"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    files = ["--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key]
+    where, log = tmp_path / "scheduler.json", tmp_path / "scheduler.log"
+    scheduler = ["--host", "127.0.0.1", "--port", "0", "--protocol", "tls", "--no-dashboard", *files]
+    worker = ["--scheduler-file", str(where), "--nthreads", "1", "--no-nanny", "--no-dashboard", *files]
+    with contextlib.ExitStack() as stack:
+        argv = ["distributed.cli.dask_scheduler", *scheduler, "--scheduler-file", str(where)]
+        head = stack.enter_context(started(log, *argv))
+        until(where.exists, head, log)
+        address = json.loads(where.read_text())["address"]
+        assert address.startswith("tls://127.0.0.1:")
+        argv = ["distributed.cli.dask_worker", *worker, "--local-directory", str(tmp_path / "dask")]
+        stack.enter_context(started(tmp_path / "worker.log", *argv))
+        there = Workers(backend="dask", scheduler_address=address)
+        with pytest.raises(InvalidArgument, match="does not answer as a Dask scheduler"):
+            shared_products(there)
+        client = {"cert": certificate, "key": key}
+        with dask.config.set({"distributed.comm.tls.ca-file": certificate, "distributed.comm.tls.client": client}):
+            np.testing.assert_array_equal(shared_products(there), shared_products(Workers(workers=1)))
 
 
 # Ray takes its settings from the environment when it is imported, and changes how a process handles signals.

@@ -988,7 +988,7 @@ class PerExampleGradients:
         self._capture = Capture(self._model, loss, wanted, self._columns, dtype)
         self._plans: dict[tuple[Any, ...], GradientPlan] = {}
         self._heard: Callable[[int], None] | None = None
-        self._state = self._full_state({})
+        self._moved: dict[str, Tensor] | None = None
 
     @classmethod
     def for_trace(cls, model: nn.Module, loss: LossFunction, header: Header, **options: Any) -> Self:
@@ -1026,8 +1026,15 @@ class PerExampleGradients:
                 remedy=f"give values for {self.names}",
             )
         other = copy.copy(self)
-        other._state = self._full_state(named)
+        other._moved = self._full_state(named)
         return other
+
+    @property
+    def _state(self) -> dict[str, Tensor]:
+        """All parameters and buffers; a copy of the model's is made only if it is asked for."""
+        if self._moved is None:
+            self._moved = self._full_state({})
+        return self._moved
 
     @property
     def values(self) -> dict[str, Tensor]:

@@ -495,7 +495,7 @@ def _products(ours: list[Piece], theirs: list[Piece]) -> Tensor:
 def _vectors(vectors: ArrayLike | None, d: int) -> Tensor:
     if vectors is None:
         return torch.zeros(0, d, dtype=torch.float64)
-    flat = np.atleast_2d(np.array(vectors, dtype=np.float64))
+    flat = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
     if flat.ndim != 2 or flat.shape[1] != d:
         raise InvalidArgument(
             f"have shape {flat.shape}", argument="vectors", remedy=f"pass flat vectors of length {d}, shape (s, {d})"
@@ -506,7 +506,7 @@ def _vectors(vectors: ArrayLike | None, d: int) -> Tensor:
             argument="vectors",
             remedy="leave out the step at which training diverged",
         )
-    return torch.from_numpy(flat)
+    return torch.from_numpy(flat if flat.flags.writeable else flat.copy())
 
 
 class Projection:

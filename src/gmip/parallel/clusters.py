@@ -38,7 +38,7 @@ class DaskPool(Pool):
         _check_address(str(self._address), "tcp://127.0.0.1:8786", "dask scheduler")
         try:
             self._client = distributed.Client(self._address, set_as_default=False, timeout=_PATIENCE / 6)
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:  # TypeError: tls without a certificate
             raise InvalidArgument(
                 f"does not answer as a Dask scheduler ({_reason(error)})",
                 argument="scheduler_address",
