@@ -152,9 +152,14 @@ class Use(ABC):
         """The same in a form that can be multiplied."""
 
     @property
-    def working(self) -> int:
-        """Numbers that an example has in that form."""
+    def entries(self) -> int:
+        """How many numbers are held of an example."""
         return self.saw[0].numel() + self.errors[0].numel()
+
+    @property
+    def working(self) -> int:
+        """How many it has in that form."""
+        return self.entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +167,7 @@ class Outers(Use):
     """The use in a linear layer: a sum over positions of (error)(input)' or, where the weight has a row for each input,
     of (input)(error)' (`turned`).
 
-    `saw` has shape (n, positions, inputs); a bias is the weight of one more input, the last, that is always 1.
+    `saw` has shape (n, positions, inputs).
     """
 
     turned: bool = False
@@ -189,9 +194,7 @@ class Outers(Use):
         (n, ours), (others, theirs) = self.saw.shape[:2], other.saw.shape[:2]
         found = self.saw.new_empty(n, others)
         a, b = other.saw.flatten(0, 1).T, other.errors.flatten(0, 1).T
-        step = max(1, _PAIRS // (ours * others * theirs))
-        for first in range(0, n, step):
-            rows = slice(first, min(first + step, n))
+        for rows in _slices(n, max(1, _PAIRS // (ours * others * theirs))):
             pairs = (self.saw[rows].flatten(0, 1) @ a).mul_(self.errors[rows].flatten(0, 1) @ b)
             found[rows] = pairs if ours == theirs == 1 else pairs.view(-1, ours, others, theirs).sum((1, 3))
         return found
@@ -253,23 +256,22 @@ class Windows(Use):
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-    biased: bool
 
     def ready(self) -> Outers:
         """The use of a linear layer on each window of the images."""
         images = self.saw.flatten(0, 1)
         windows = nn.functional.unfold(images, self.kernel, self.dilation, self.padding, self.stride).mT
-        windows = windows.reshape(*self.errors.shape[:2], -1)
-        return Outers(_with_ones(windows) if self.biased else windows, self.errors)
+        return Outers(windows.reshape(*self.errors.shape[:2], -1), self.errors)
 
     @property
     def working(self) -> int:
         positions, outputs = self.errors.shape[1:]
-        return int(positions * (self.saw.shape[2] * math.prod(self.kernel) + 1 + outputs))
+        return int(positions * (self.saw.shape[2] * math.prod(self.kernel) + outputs))
 
 
-def _with_ones(inputs: Tensor) -> Tensor:
-    return torch.cat([inputs, inputs.new_ones(*inputs.shape[:-1], 1)], -1)
+def _slices(count: int, step: int) -> Iterator[slice]:
+    """So many at a time."""
+    return (slice(first, min(first + step, count)) for first in range(0, count, step))
 
 
 _PAIRS: Final = 2**22  # pairs of positions that are multiplied at a time
@@ -287,7 +289,8 @@ class Outer(Piece):
     Attributes
     ----------
     shape : of the weight as a matrix.
-    weight, bias : their columns in the flat vector; None without a bias.
+    weight, bias : their columns in the flat vector. A bias is the last column of the matrix, of an input that is
+        always 1; None: there is none, or it has a piece of its own.
     """
 
     uses: tuple[Use, ...]
@@ -300,7 +303,7 @@ class Outer(Piece):
 
     @property
     def entries(self) -> int:
-        return sum(use.saw[0].numel() + use.errors[0].numel() for use in self.uses)
+        return sum(use.entries for use in self.uses)
 
     @property
     def nbytes(self) -> int:
@@ -360,30 +363,23 @@ class Outer(Piece):
         for column, vector in enumerate(vectors):
             matrix = vector[self.weight].view(self.shape)
             if self.bias is not None:
-                bias = vector[self.bias]
-                matrix = torch.cat([matrix, bias[None] if self._turned else bias[:, None]], 0 if self._turned else 1)
+                matrix = torch.cat([matrix, vector[self.bias][:, None]], 1)
             for rows, part in self._blocks():
                 for use in part.uses:
                     found[rows, column] += use.ready().dot(matrix)
         return found
 
     def write(self, flat: Tensor) -> None:
-        height, width = self.shape
-        weight = flat[:, self.weight].view(len(flat), height, width)
+        weight = flat[:, self.weight].view(len(flat), *self.shape)
         for rows, part in self._blocks():
             for low, high, strip in part._strips():
-                weight[rows, low : min(high, height)] = strip[:, : height - low, :width]
-                if self.bias is None:
-                    continue
-                if self._turned and high > height:
-                    flat[rows, self.bias] = strip[:, -1]
-                elif not self._turned:
+                weight[rows, low:high] = strip[:, :, : self.shape[1]]
+                if self.bias is not None:
                     flat[rows, self.bias][:, low:high] = strip[:, :, -1]
 
     def multiplied(self) -> list[Dense]:
         """The same gradients, multiplied out: one part for the weight, one for the bias."""
-        size = math.prod(self.shape)
-        more = 0 if self.bias is None else self.shape[1 if self._turned else 0]
+        size, more = math.prod(self.shape), 0 if self.bias is None else self.shape[0]
         flat = self.uses[0].errors.new_empty(len(self), size + more)
         replace(self, weight=slice(0, size), bias=None if self.bias is None else slice(size, size + more)).write(flat)
         parts = [Dense(flat[:, :size], self.weight)]
@@ -402,10 +398,6 @@ class Outer(Piece):
     def _with(self, uses: Iterable[Use]) -> Outer:
         return replace(self, uses=tuple(uses))
 
-    @property
-    def _turned(self) -> bool:
-        return isinstance(self.uses[0], Outers) and self.uses[0].turned
-
     def _by_pairs(self, other: Outer) -> bool:
         """Whether pairs of positions are fewer multiplications than multiplying out."""
         (n, ours, inputs), (others, theirs, outputs) = self.uses[0].saw.shape, other.uses[0].errors.shape
@@ -415,20 +407,15 @@ class Outer(Piece):
 
     def _blocks(self) -> Iterator[tuple[slice, Outer]]:
         """Some examples at a time, in a form that can be multiplied."""
-        step = rows_that_fit(self.working, _READY, at_most=_MOST_READY)
-        for first in range(0, len(self), step):
-            rows = slice(first, min(first + step, len(self)))
+        for rows in _slices(len(self), rows_that_fit(self.working, _READY, at_most=_MOST_READY)):
             yield rows, self._with(replace(u, saw=u.saw[rows], errors=u.errors[rows]).ready() for u in self.uses)
 
     def _strips(self, others: int = 0) -> Iterator[tuple[int, int, Tensor]]:
         """(first row, the one after the last, these rows of the matrices), a part at a time."""
         height, width = self.shape
-        if self.bias is not None:
-            height, width = (height + 1, width) if self._turned else (height, width + 1)
-        step = rows_that_fit(max(len(self), others) * width, _STRIP, at_most=height)
-        for low in range(0, height, step):
-            high = min(low + step, height)
-            yield low, high, self._strip(low, high)
+        width += self.bias is not None
+        for rows in _slices(height, rows_that_fit(max(len(self), others) * width, _STRIP, at_most=height)):
+            yield rows.start, rows.stop, self._strip(rows.start, rows.stop)
 
     def _strip(self, low: int, high: int) -> Tensor:
         first, *rest = (use.ready().strip(low, high) for use in self.uses)
@@ -466,7 +453,7 @@ class Layer(ABC):
         """What the layer gives, by other parameters."""
 
     @abstractmethod
-    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor]) -> list[Use]:
         """Uses of the weight in calls that saw the one, shapes (n, ...), and were sent the other, shapes (n, ...)."""
 
     def errors(self, sent: Sequence[Tensor]) -> Tensor:
@@ -483,9 +470,9 @@ class Linear(Layer):
     def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return nn.functional.linear(x, weight.T if self.turned else weight, bias)
 
-    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor]) -> list[Use]:
         inputs = torch.cat([x.reshape(len(x), -1, x.shape[-1]) for x in saw], 1)
-        return [Outers(_with_ones(inputs) if biased else inputs, self.errors(sent), self.turned)]
+        return [Outers(inputs, self.errors(sent), self.turned)]
 
 
 @dataclass(frozen=True)
@@ -497,7 +484,7 @@ class Embedding(Layer):
     def answer(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return nn.functional.embedding(x, weight, self.without)
 
-    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor]) -> list[Use]:
         numbers, errors = torch.cat([x.flatten(1) for x in saw], 1).long(), self.errors(sent)
         return [Lookups(numbers, errors if self.without is None else errors * (numbers != self.without)[..., None])]
 
@@ -515,7 +502,7 @@ class Convolution(Layer):
         call = nn.functional.conv1d if len(self.kernel) == 1 else nn.functional.conv2d
         return call(x, weight, bias, self.stride, self.padding, self.dilation)
 
-    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor], *, biased: bool) -> list[Use]:
+    def uses(self, saw: Sequence[Tensor], sent: Sequence[Tensor]) -> list[Use]:
         flat = len(self.kernel) == 1  # images of height 1
         one = {name: (0 if name == "padding" else 1,) * flat for name in _GEOMETRY}
         how = {name: (*one[name], *getattr(self, name)) for name in _GEOMETRY}
@@ -524,7 +511,7 @@ class Convolution(Layer):
             images, back = (t.unflatten(-1, (1, -1)) if flat else t for t in (x, errors))
             n, size = len(x), images.shape[-3:]
             back = back.reshape(n, -1, back.shape[-3], back.shape[-2] * back.shape[-1]).mT.flatten(1, 2)
-            found.append(Windows(images.reshape(n, -1, *size), back, biased=biased, **how))
+            found.append(Windows(images.reshape(n, -1, *size), back, **how))
         return found
 
 
@@ -785,22 +772,21 @@ class Capture:
 
     def _costed(self, watch: Discovery, elsewhere: set[str | None], inputs: int) -> GradientPlan:
         """Which gradients are computed, and what an example of so many inputs costs."""
-        lost = {s.weight for s in watch.shapes if {s.weight, s.bias} & elsewhere} - {None}
-        called = ((s, calls) for s, calls in watch.shapes.items() if calls and not {s.weight, s.bias} & elsewhere)
-        kept_calls = {s: tuple(calls) for s, calls in called if s.weight not in lost}
-        factored = {name for s in kept_calls for name in (s.weight, s.bias)}
+        lost = elsewhere | {s.weight for s in watch.shapes if s.bias in elsewhere} - {None}
+        layers = {s: tuple(calls) for s, calls in watch.shapes.items() if calls and not {s.weight, s.bias} & lost}
+        factored = {name for s in layers for name in (s.weight, s.bias)}
         dense = tuple(name for name in self._names if name not in factored)
         kept = sum(self._sizes[name] for name in dense)
         working = 4 * (watch.entries + inputs) + kept
-        seen = [[torch.empty(1, *c.saw, device="meta") for c in calls] for calls in kept_calls.values()]
-        sent = [[torch.empty(1, *c.gave, device="meta") for c in calls] for calls in kept_calls.values()]
-        for _, piece in self._factored(kept_calls, seen, sent):
+        seen = [[torch.empty(1, *c.saw, device="meta") for c in calls] for calls in layers.values()]
+        sent = [[torch.empty(1, *c.gave, device="meta") for c in calls] for calls in layers.values()]
+        for _, piece in self._factored(layers, seen, sent):
             if isinstance(piece, Dense) or piece.stays():
                 kept, working = kept + piece.entries, working + 2 * piece.entries
             else:
                 kept += math.prod(piece.shape) + max(piece.shape)
                 working += piece.working
-        return GradientPlan(kept_calls, dense, kept, working)
+        return GradientPlan(layers, dense, kept, working)
 
     def run(
         self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
@@ -839,8 +825,8 @@ class Capture:
             target.append(Dense(rows.detach().flatten(1), self._columns.get(name, slice(0))))
         seen, errors = ([[t.detach() for t in calls] for calls in side] for side in (seen, errors))
         for recorded, piece in self._factored(plan.layers, seen, errors):
-            multiplied = [] if isinstance(piece, Dense) or piece.stays() else piece.multiplied()
-            (mine if recorded else rest).extend(multiplied or [piece])
+            whole = isinstance(piece, Dense) or piece.stays()
+            (mine if recorded else rest).extend([piece] if whole else piece.multiplied())
         return mine, rest
 
     def _one_by_one(
@@ -886,9 +872,11 @@ class Capture:
         shared = Counter(spec.weight for spec in layers)
         found: dict[str, Outer] = {}
         for spec, saw, sent in zip(layers, seen, errors, strict=True):
+            uses = tuple(spec.uses(saw, sent))
             both = spec.weight is not None and spec.bias is not None and shared[spec.weight] == 1
             both = both and (spec.weight in self._columns) == (spec.bias in self._columns)
-            uses = tuple(spec.uses(saw, sent, biased=both))
+            if both := both and isinstance(spec, Linear) and not spec.turned:
+                uses = tuple(replace(u, saw=torch.cat([u.saw, torch.ones_like(u.saw[..., :1])], -1)) for u in uses)
             weight, bias = (self._columns.get(name or "", slice(0)) for name in (spec.weight, spec.bias))
             if spec.bias is not None and not both:
                 yield spec.bias in self._columns, Dense(torch.stack([u.errors.sum(1) for u in uses]).sum(0), bias)
@@ -1089,8 +1077,7 @@ class PerExampleGradients:
         budget = min(self.memory_limit, _WORKING_BYTES)
         most = _MOST_ROWS if plan.seconds <= 0.0 else max(1, min(_MOST_ROWS, int(_MOST_SECONDS / plan.seconds)))
         step = self._chunk or rows_that_fit(bytes_per_row, budget, at_most=most)
-        for first in range(0, len(examples), step):
-            rows = slice(first, min(first + step, len(examples)))
+        for rows in _slices(len(examples), step):
             yield rows, self._pieces(plan, examples, rows)
             if self._heard is not None:
                 self._heard(rows.stop - rows.start)

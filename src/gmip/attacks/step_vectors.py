@@ -340,7 +340,7 @@ def _fill(
         held: list[_Block] = []
         used, full = 0, False
         blocks = _blocks(gradients, sets, (done, stop, total), flat.dtype)
-        for place, pieces in _together(blocks, edges=_edges(sets, stop), room=room):
+        for place, pieces in _together(blocks, edges={stop, *itertools.accumulate(map(len, sets))}, room=room):
             columns = slice(place.start - start, place.stop - start)
             for rows, ours in held:
                 strip[rows, columns] = _products(ours, pieces).to(strip)
@@ -401,11 +401,6 @@ def _joined(parts: list[_Block]) -> _Block:
         pieces.append(first.joined(others))
         del first, others
     return place, pieces
-
-
-def _edges(sets: Sequence[Examples], stop: int) -> set[int]:
-    """Numbers of the examples with which a set begins, and of the first one that is not held."""
-    return {stop, *itertools.accumulate(map(len, sets))}
 
 
 def _size(pieces: Iterable[Piece]) -> int:
