@@ -57,6 +57,11 @@ def of_label(p: np.ndarray, y: np.ndarray) -> np.ndarray:
     return p[..., np.arange(len(y)), y]
 
 
+def phi(p: np.ndarray, y: np.ndarray) -> np.ndarray:
+    q = np.clip(of_label(p, y), 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(q / (1 - q)))
+
+
 class _Stand(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         known = name.split(".")[0] in _UNUSED
@@ -101,12 +106,8 @@ def privacy_guard(game: Game) -> dict[str, np.ndarray]:
     from privacy_guard.analysis.mia.aggregate_analysis_input import AggregationType  # type: ignore[import-not-found]
     from privacy_guard.attacks.lira_attack import LiraAttack  # type: ignore[import-not-found]
 
-    def phi(p: np.ndarray) -> np.ndarray:
-        q = np.clip(of_label(p, game.y), 1e-12, 1 - 1e-12)
-        return np.asarray(np.log(q / (1 - q)))
-
-    others = phi(game.references)
-    columns: dict[str, np.ndarray] = {"user_id": np.arange(len(game.y)), "score_orig": phi(game.p)}
+    others = phi(game.references, game.y)
+    columns: dict[str, np.ndarray] = {"user_id": np.arange(len(game.y)), "score_orig": phi(game.p, game.y)}
     sides = {"": game.out} if game.known is None else {"_in": ~game.out, "_out": game.out}
     for name, rows in sides.items():
         values = np.ma.array(others, mask=~rows)
@@ -168,10 +169,6 @@ def leakpro_qmia(game: Game) -> np.ndarray:
         first.weight.data = torch.as_tensor(game.model.coefs_[0].T, dtype=torch.float32)
         first.bias.data = torch.as_tensor(game.model.intercepts_[0], dtype=torch.float32)
         model = torch.nn.Sequential(first, torch.nn.ReLU(), torch.nn.Linear(first.out_features, p.shape[1]))
-
-    def phi(p: np.ndarray, y: np.ndarray) -> np.ndarray:
-        q = np.clip(of_label(p, y), 1e-12, 1 - 1e-12)
-        return np.asarray(np.log(q / (1 - q)))
 
     whole = DataLoader(TensorDataset(inputs, torch.as_tensor(y)), batch_size=len(y))
     quantiles = [0.9, 0.99, 0.999]

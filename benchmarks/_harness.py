@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["BLAS_THREADS", "Row", "one_blas_thread", "race", "report", "reset_peak", "resident", "table"]
+__all__ = ["BLAS_THREADS", "Row", "one_blas_thread", "race", "report", "reset_peak", "resident", "table", "written"]
 
 sys.path.append(str(Path(__file__).parents[1]))  # `python benchmarks/NAME.py` may import `reproduction`
 Row = dict[str, Any]
@@ -49,6 +49,16 @@ def reset_peak() -> int:
     """Set VmHWM back to VmRSS, which is returned."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return resident("VmRSS")
+
+
+def written(text: str, script: str, found: Mapping[str, str]) -> str:
+    """A page with the tables between its comments `<!-- SCRIPT: NAME -->` and `<!-- end -->`, those that it has."""
+    for name, table in found.items():
+        begin, end = f"<!-- {script}: {name} -->\n", "<!-- end -->"
+        if begin in text:
+            head, rest = text.split(begin, 1)
+            text = head + begin + table + end + rest.split(end, 1)[1]
+    return text
 
 
 def report(

@@ -29,7 +29,7 @@ import _released
 import _texts
 import torch
 from _games import Book, Page, decimal, error, markdown
-from _harness import Row, one_blas_thread
+from _harness import Row, one_blas_thread, written
 from threadpoolctl import threadpool_limits
 
 from gmip.errors import DataUnavailable
@@ -81,16 +81,6 @@ def tables(book: Book) -> dict[str, str]:
     return found | ({"nulls": nulls(book)} if book.found(null=True) else {})
 
 
-def written(text: str, found: dict[str, str]) -> str:
-    """A page with the tables between its comments `<!-- attacks.py: NAME -->` and `<!-- end -->`."""
-    for name, table in found.items():
-        begin, end = f"<!-- attacks.py: {name} -->\n", "<!-- end -->"
-        if begin in text:
-            head, rest = text.split(begin, 1)
-            text = head + begin + table + end + rest.split(end, 1)[1]
-    return text
-
-
 def main() -> None:
     one_blas_thread()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,7 +115,7 @@ def main() -> None:
         print(f"\n{name}\n\n{text}")
     for path in DOCS if options.docs else ():
         page = HERE.parent / path
-        page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        page.write_text(written(page.read_text(encoding="utf-8"), "attacks.py", found), encoding="utf-8")
 
 
 if __name__ == "__main__":

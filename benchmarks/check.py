@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from _games import markdown  # noqa: E402
-from _harness import one_blas_thread  # noqa: E402
+from _harness import one_blas_thread, written  # noqa: E402
 
 from gmip.auditing import check_run  # noqa: E402
 from gmip.auditing.schema import RunCheck  # noqa: E402
@@ -197,15 +197,6 @@ def tables(rows: list[Row]) -> dict[str, str]:
     return {"faults": markdown(["fault", *SETTINGS], lines), "counts": markdown(heads, counts)}
 
 
-def written(text: str, found: dict[str, str]) -> str:
-    """A page with the tables between its comments `<!-- check.py: NAME -->` and `<!-- end -->`."""
-    for name, table in found.items():
-        begin, end = f"<!-- check.py: {name} -->\n", "<!-- end -->"
-        head, rest = text.split(begin, 1)
-        text = head + begin + table + end + rest.split(end, 1)[1]
-    return text
-
-
 def main() -> None:
     one_blas_thread()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -224,7 +215,7 @@ def main() -> None:
     found = tables(read(given.keep))
     if given.docs:
         page = HERE.parent / "docs" / "evidence" / "check.md"
-        page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        page.write_text(written(page.read_text(encoding="utf-8"), "check.py", found), encoding="utf-8")
     print("\n".join(found.values()))
 
 

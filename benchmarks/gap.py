@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from _harness import one_blas_thread
+from _harness import one_blas_thread, written
 
 import gmip
 from gmip._numbers import percent
@@ -110,13 +110,9 @@ def main() -> None:
                 continue
             print(rows[-1], flush=True)
     if chosen.out:
-        page = chosen.out.read_text(encoding="utf-8")
-        before, _, rest = page.partition("<!-- table -->\n")
-        _, mark, after = rest.partition("<!-- end -->\n")
-        stamp = f"(gmip {version('gmip')}, {date.today()})"
-        chosen.out.write_text(
-            f"{before}<!-- table -->\n{HEAD}\n{chr(10).join(rows)}\n\n{stamp}\n{mark}{after}", encoding="utf-8"
-        )
+        found = "\n".join([HEAD, *rows, "", f"(gmip {version('gmip')}, {date.today()})", ""])
+        page = written(chosen.out.read_text(encoding="utf-8"), "gap.py", {"runs": found})
+        chosen.out.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

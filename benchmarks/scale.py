@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _harness import resident
 from numpy.typing import NDArray
 from torch import nn
 
@@ -201,7 +201,7 @@ def convolutions(count: int) -> None:
 
 
 def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+    return resident("VmHWM") / GIB
 
 
 def main() -> None:

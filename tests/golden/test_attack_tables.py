@@ -23,7 +23,9 @@ def test_docs_show_what_was_measured(benchmark: Any) -> None:
     found = benchmark.tables(benchmark.Book(ROOT / "benchmarks" / "attacks.csv"))
     pages = {path: (ROOT / path).read_text(encoding="utf-8") for path in benchmark.DOCS}
     for path, text in pages.items():
-        assert benchmark.written(text, found) == text, f"{path}: run python benchmarks/attacks.py --show --docs"
+        assert benchmark.written(text, "attacks.py", found) == text, (
+            f"{path}: run python benchmarks/attacks.py --show --docs"
+        )
     for name in found:
         assert any(f"<!-- attacks.py: {name} -->" in text for text in pages.values()), f"{name} is in no page"
 

@@ -22,7 +22,9 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_docs_show_what_was_measured(benchmark: Any) -> None:
     rows = benchmark.read(ROOT / "benchmarks" / "check.csv")
     text = (ROOT / "docs" / "evidence" / "check.md").read_text(encoding="utf-8")
-    assert benchmark.written(text, benchmark.tables(rows)) == text, "run python benchmarks/check.py --show --docs"
+    assert benchmark.written(text, "check.py", benchmark.tables(rows)) == text, (
+        "run python benchmarks/check.py --show --docs"
+    )
 
 
 def test_every_fault_was_tried_where_it_applies(benchmark: Any) -> None:

@@ -34,8 +34,8 @@ _FEWEST: Final = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Checked:
-    """Scores of canaries, and what else they tell about the run; None: nothing."""
+class CheckedScores:
+    """A source of scores of canaries, with what else they tell about the run; None: nothing."""
 
     scores: Source
     check: RunCheck | None
@@ -68,7 +68,7 @@ class Coins:
         self.inside.flags.writeable = False
 
     def _audited(
-        self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any], checked: RunCheck | None = None
+        self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any], told: RunCheck | None = None
     ) -> AuditResult:
         """The audit of one score for each canary (higher = in): see `gmip.Scores`.
 
@@ -79,9 +79,9 @@ class Coins:
         independent given the run.
         """
         values = check.vector("scores", scores, length=self.count)
-        scores_of_both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
+        both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
         by = JudgeSettings.of({"fprs": (0.01, 0.1), **settings})
-        return audit_sources([Checked(scores_of_both, checked)], by, title=title or f"Audit of {self.count} canaries")
+        return audit_sources([CheckedScores(both, told)], by, title=title or f"Audit of {self.count} canaries")
 
 
 # -- canaries of a recorded run on disk -------------------------------------------------------------------------------
@@ -106,9 +106,9 @@ class PlantedRun(NamedTuple):
     run: NoisySGD
     check: RunCheck | None = None
 
-    def checked(self, scores: Source) -> Checked:
+    def checked(self, scores: Source) -> CheckedScores:
         """The scores with the check."""
-        return Checked(scores, self.check)
+        return CheckedScores(scores, self.check)
 
     @property
     def claim(self) -> TradeOff | None:
@@ -136,7 +136,7 @@ def write_canaries(folder: Path, canaries: DirectionCanaries, run: NoisySGD) -> 
         "seed": canaries.seed,
         "run": dataclasses.asdict(run),
         "table": _io.sha256_of_file(path),
-        "check": None if (checked := canaries.noise.checked) is None else checked.model_dump(mode="json"),
+        "check": None if (told := canaries.noise.check) is None else told.model_dump(mode="json"),
     }
     _io.write(folder / ABOUT, json.dumps(about, indent=2) + "\n")
     return path
@@ -157,8 +157,8 @@ def read_canaries(folder: Path) -> PlantedRun:
         known = json.loads(text)
         if (known["format"], known["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"it is {known['format']!r} of version {known['version']!r}")
-        checked = None if known.get("check") is None else RunCheck.model_validate(known["check"])
-        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]), checked)
+        told = None if known["check"] is None else RunCheck.model_validate(known["check"])
+        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]), told)
         stored = known["table"]
     except (ValueError, TypeError, KeyError, GmipError) as error:
         raise FileError(f"{about} cannot be used ({error})", remedy="plant and train again") from error

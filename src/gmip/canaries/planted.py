@@ -150,7 +150,7 @@ class DirectionCanaries(Coins):
     def audit(self, *, title: str | None = None, **settings: Any) -> AuditResult:
         """Whether the run keeps its guarantee against these canaries: `claim` = (epsilon, delta), a mu or a `TradeOff`;
         `delta`, `confidence` and `fprs` are those of `gmip.audit`. Where noise was declared, its size is checked."""
-        return self._audited(self.scores, title, settings, self.noise.checked)
+        return self._audited(self.scores, title, settings, self.noise.check)
 
 
 class _Garden:
