@@ -88,7 +88,7 @@ TEN += ["reference/commands", "theory/index"]
 def test_ten_pages_are_accessible(address: str, browser: Any, width: int, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    wrong = []
+    wrong: list[tuple[str, str, list[str]]] = []
     for name in TEN if (width, scheme) == (1200, "light") else TEN[:4]:
         page.goto(f"{address}/{name}.html")
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):

@@ -145,10 +145,11 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
     adjacency = next(iter(kinds))
     shuffled = adjacency == "zero-out-one" and any(r.batch_size < r.dataset_size for r in runs)
     allocated = ", if every record picks its batch on its own," if shuffled else ""
+    samplings = [_effective(run) for run in runs]
     sentences = [
         f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds{allocated} for any data and "
         "any attacker who sees every published mean gradient.",
-        *_limits(samplings := [_effective(r) for r in runs], 1.0),
+        *_limits(samplings, 1.0),
         *_shaped(runs, noise_only=True),
         *_common(runs, composition),
     ]
@@ -231,7 +232,8 @@ def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
 
 def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibility: float | None, known: float) -> Claim:
     """What the curve for a person with several records claims."""
-    person, samplings = f"a person with at most {rows} records", [_effective(run) for run in runs]
+    person = f"a person with at most {rows} records"
+    samplings = [_effective(run) for run in runs]
     fixed = "fixed" in samplings
     sentences = [
         f"The unit is {person}, who is left out with all of them otherwise. Each record is clipped on its own; N and n "
@@ -240,10 +242,12 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         *_common(runs, "exact"),
     ]
     if notion == "gdp":
-        whom, sentences = f"any {person[2:]} and any attacker{_untold(samplings)}", sentences + _limits(samplings, 1.0)
+        whom = f"any {person[2:]} and any attacker{_untold(samplings)}"
+        sentences += _limits(samplings, 1.0)
         return Claim("bound", whom, tuple(sentences), None, "add-or-remove-one")
     if known == 1.0:
-        whom, sentences = f"any {person[2:]} and {_attacker(known, samplings)}", sentences + _limits(samplings, known)
+        whom = f"any {person[2:]} and {_attacker(known, samplings)}"
+        sentences += _limits(samplings, known)
         return Claim("bound", whom, tuple(sentences), not_a_member="a run without the person's records")
     forecast = susceptibility is None or (known > 0.0 and any(r.shaped_noise > 0.0 for r in runs))
     record = "typical records" if susceptibility is None else f"records of susceptibility at most {susceptibility:g}"

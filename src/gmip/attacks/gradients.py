@@ -825,8 +825,8 @@ class Capture:
             target.append(Dense(rows.detach().flatten(1), self._columns.get(name, slice(0))))
         seen, errors = ([[t.detach() for t in calls] for calls in side] for side in (seen, errors))
         for recorded, piece in self._factored(plan.layers, seen, errors):
-            whole = isinstance(piece, Dense) or piece.stays()
-            (mine if recorded else rest).extend([piece] if whole else piece.multiplied())
+            target = mine if recorded else rest
+            target.extend([piece] if isinstance(piece, Dense) or piece.stays() else piece.multiplied())
         return mine, rest
 
     def _one_by_one(

@@ -318,7 +318,7 @@ class _Stage:
                 argument="background",
                 remedy="add records of the same distribution to the task's pool, or name fewer non-members",
             )
-        self.listed, self.others = with_decoys(who, decoys, attack.seed)[1:]
+        _, self.listed, self.others = with_decoys(who, decoys, attack.seed)
         self._centre: tuple[Array, Array] | None = None
         first = rng.permutation(len(self.others))
         self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
@@ -346,11 +346,15 @@ class _Stage:
     def mean(self, at: Array, records: Examples) -> Array:
         """The mean of the records' gradients in eval mode, shape (d,)."""
         self._move_to(at)
-        return np.asarray(self.short(torch.from_numpy(mean_gradient(self.task, self._own, records))[None])[0])
+        return self.short_one(mean_gradient(self.task, self._own, records))
 
     def short(self, vectors: torch.Tensor) -> Array:
         """The vectors in as many dimensions as are used."""
         return np.asarray((vectors if self._sketch is None else self._sketch(vectors)).double().cpu().numpy())
+
+    def short_one(self, vector: Array) -> Array:
+        """One vector in as many dimensions."""
+        return np.asarray(self.short(torch.from_numpy(vector)[None])[0])
 
     def centre(self, at: Array) -> Array:
         """The mean vector of background records; the last one is kept, as a recorded step is always at the same
@@ -376,7 +380,7 @@ class _Case:
         while len(vectors) < stage.attack.rehearsals and not (self._late and len(vectors) >= _FEWEST_REHEARSALS):
             records = stage.drawn(size)
             seen = publication.replayed(records, stage.rng)
-            vectors.append(stage.short(torch.from_numpy(seen.vector)[None])[0])
+            vectors.append(stage.short_one(seen.vector))
             means.append(stage.mean(seen.at, records))
             heard(1)
         if len(vectors) < stage.attack.rehearsals:
@@ -427,4 +431,4 @@ class _Case:
 
     def _list_scores(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> ListScores:
         model, size = error_model(self._rehearsed, self._slopes, shape), self._publication.size
-        return list_scores(model, self._stage.short(torch.from_numpy(seen.vector)[None])[0], vectors, centre, size)
+        return list_scores(model, self._stage.short_one(seen.vector), vectors, centre, size)

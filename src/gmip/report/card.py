@@ -198,8 +198,8 @@ def _headline(run: RunAudit, key: str) -> Said:
     end, goal = run.conclusion, run.goal
     limit = (f"{key}/limit", goal.tpr, rate(goal.tpr))
     at = f"at {rate(goal.fpr)} false alarms"
-    if end.kind == "inconclusive":
-        return _unsure(run, key) if end.why in ("by-chance", "wide") else [_inconclusive(run)]
+    if end.kind == "inconclusive" and end.why not in ("by-chance", "wide"):
+        return [_inconclusive(run)]
     answer = run.answers[end.attacker]
     if end.why == "group":
         worst = exposed_group(run.groups, goal.fpr)
@@ -221,13 +221,19 @@ def _headline(run: RunAudit, key: str) -> Said:
         said: Said = ["At most ", (name, share, percent(share, "up")), f" of the members can be identified {at}"]
         return [*said, "; the limit is ", limit, f".{proved}{_leak(run)}{whose}"]
     assert answer.evidence is not None
-    number_ = _found(f"{key}/found/{answer.evidence.attack}", answer.evidence.tpr)
+    measured = _found(f"{key}/found/{answer.evidence.attack}", answer.evidence.tpr)
     if end.kind == "fails":
-        return [*number_, " of the members can be identified ", at, "; the limit is ", limit, "."]
+        return [*measured, " of the members can be identified ", at, "; the limit is ", limit, "."]
+    were = f" of the members were identified {at}"
+    if end.why == "wide":
+        return ["There is a leak. Whether it exceeds the limit of ", limit, " is open: ", *measured, f"{were}."]
+    if end.why == "by-chance":
+        chance = ", but no attack beats guessing by more than chance."
+        return [measured[0], f"{were}, above the limit of ", limit, chance]
     if end.kind == "probably-fails":
         rest = ". There is a leak, but the excess over the limit could be chance (all attacks taken together)."
-        return [*number_, " of the members were identified ", at, "; the limit is ", limit, rest]
-    return [*number_, " of the members were identified ", at, "; the limit is ", limit, f".{_leak(run)}"]
+        return [*measured, f"{were}; the limit is ", limit, rest]
+    return [*measured, f"{were}; the limit is ", limit, f".{_leak(run)}"]
 
 
 def _leak(run: RunAudit) -> str:
@@ -242,19 +248,6 @@ def _found(name: str, found: Estimate) -> Said:
     value = min(max(found.value, 0.0), 1.0)
     between = interval(max(found.lower, 0.0), min(found.upper, 1.0), share=True)
     return [(name, value, percent(value, "nearest")), f" ({between})"]
-
-
-def _unsure(run: RunAudit, key: str) -> Said:
-    """What was measured, where it could be more or less than the limit."""
-    goal, evidence = run.goal, run.answers[run.conclusion.attacker].evidence
-    assert evidence is not None
-    measured, at = _found(f"{key}/found/{evidence.attack}", evidence.tpr), f"at {rate(goal.fpr)} false alarms"
-    limit = (f"{key}/limit", goal.tpr, rate(goal.tpr))
-    if run.conclusion.why == "wide":
-        open_: Said = ["There is a leak. Whether it exceeds the limit of ", limit, " is open: "]
-        return [*open_, *measured, f" of the members were identified {at}."]
-    chance = ", but no attack beats guessing by more than chance."
-    return [measured[0], f" of the members were identified {at}, above the limit of ", limit, chance]
 
 
 def _inconclusive(run: RunAudit) -> str:
