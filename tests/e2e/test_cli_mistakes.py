@@ -75,7 +75,7 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     (["calibrate", *RUN, "--target", "epsilon=3"], "--target must be like epsilon=3@1e-5, not 'epsilon=3'"),
     (["calibrate", *RUN, "--target", "epsilon=3@2"], "delta of --target = 2.0 must lie in (0, 1)"),
     (["calibrate", *RUN, "--target", "tpr=0.01@0.05"], "tpr of --target = 0.01 at a false-alarm rate of 0.05 cannot"),
-    (["calibrate", *RUN, *TARGET], "--clip is not set, and"),
+    (["calibrate", *RUN, *TARGET], "--clip is missing: without noise"),
     (["calibrate", *RUN, *TARGET, "--solve-for", "batch-size"], "is met by no batch size"),
     (["calibrate", *RUN, "--target", "mu=0.001", "--solve-for", "steps"], "is already missed after one step"),
     # Conversions.

@@ -32,7 +32,7 @@ def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path)
     assert min(auc["lira"], auc["rmia"]) > auc["loss"] + 0.05
     assert one.grouped_by == "class" and len(one.groups) == 10
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Worst group: " in page and "reference models" in page
+    assert "worst group: " in page and "reference models" in page
     assert {path.name for path in out.iterdir()} >= {"report.md", "exposed-predictions.csv", "groups-predictions.csv"}
 
 

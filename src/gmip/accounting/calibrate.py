@@ -114,9 +114,9 @@ def _least_noise(
         return quiet
     if any(r.clip_norm is None for r in runs):
         raise InvalidArgument(
-            f"is not set, and without noise, which needs clipped gradients, {target} is not met",
+            f"is missing: without noise the run misses {target}, and noise needs gradients clipped to a norm",
             argument="clip_norm",
-            remedy="set it",
+            remedy="add it",
         )
     scales = _noise_scales(runs)
 

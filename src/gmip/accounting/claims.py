@@ -63,7 +63,7 @@ def list_caveat(runs: Sequence[NoisySGD]) -> str:
     which they learn most."""
     found = max((outlook(run) for run in runs), key=_WORST.__getitem__)
     noisy = all(run.noise_std > 0.0 for run in runs)
-    bounded = " The answer for an attacker who knows all other members covers this one." if noisy else ""
+    bounded = " An answer for somebody who knows all other members (share 1) covers that attacker." if noisy else ""
     decoding = {
         "likely": "Such an attacker could decode who is in which batch.",
         "unclear": "Such an attacker may decode part of who is in which batch.",

@@ -159,7 +159,12 @@ def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] 
     scores = {name: name for name in asked["score"]} if asked.get("score") else _usual_scores(names)
     if not scores:
         _check_answers(names)
-        raise missing_column("score", "the scores (higher: more likely a member)", names, "scores")
+        raise InvalidArgument(
+            "The table has no column 'score', scores of an attack (higher: more likely a member), and none of a "
+            f"model's answers (p_CLASS, logit_CLASS, loss); the columns are {_listed(names)}",
+            remedy="rename one, or name scores with `columns` score=NAME, a model's answers with `columns` "
+            "probability:CLASS=NAME and `columns` label=NAME",
+        )
     return _with_roles(Columns(str(found["member"]), scores), found, names, given)
 
 
@@ -583,7 +588,8 @@ def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns
     if model is None:
         raise InvalidArgument(
             "The predictions have no columns of losses, probabilities or logits",
-            remedy="name them loss, p_CLASS or logit_CLASS, or with `columns` probability=NAME for each class",
+            remedy="name them loss, p_CLASS or logit_CLASS, or with `columns` probability:CLASS=NAME for each class "
+            "(of two, one is enough)",
         )
     references = []
     for who, columns in others.items():

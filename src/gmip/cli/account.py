@@ -110,7 +110,7 @@ def account(asked: AccountSettings) -> None:
         show.print_json(answer)
         return
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
-    rows, remarks = _rows(answer, curve, gdp), _remarks(curve, gdp, asked.delta)
+    rows, remarks = _rows(answer, curve, gdp), [*_remarks(curve, gdp, asked.delta), *show.proved_instead(run, curve)]
     show.print_answer(rows, found(curve, text), curve, explain=asked.explain, remarks=remarks)
 
 
@@ -128,11 +128,8 @@ def _gdp_as_json(curve: TradeOff, asked: AccountSettings) -> dict[str, Any]:
 def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list[str]:
     """What a reader of the table has to know about the mu and the epsilon of differential privacy in it."""
     if gdp is None or delta is None:
-        return []
-    said = [
-        f"mu and epsilon of differential privacy are different things: mu holds at every FPR, epsilon at delta = "
-        f"{delta:g}. Do not convert one into the other."
-    ]
+        return ["--delta 1e-5 adds epsilon."] if gdp is curve else []
+    said = [show.mu_and_epsilon(delta)]
     if gdp is not curve and gdp.claim.caveat is not None:
         said.insert(0, f"Differential privacy here: {gdp.claim.caveat}")
     return said

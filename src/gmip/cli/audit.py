@@ -121,9 +121,9 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
             "are the rows where it says VALUE; probability:CLASS=NAME: the probability of that class."
         ),
     ] = None
-    junit: Annotated[str | None, Option("FILE", OUTPUT), Field(description="Also write the verdict as JUnit XML.")] = (
-        None
-    )
+    junit: Annotated[
+        str | None, Option("FILE", OUTPUT), Field(description="Also write verdict, claim and gate as JUnit XML.")
+    ] = None
 
     def config(self) -> dict[str, Any]:
         """What was typed, as settings of an audit; shadow models apart."""
@@ -270,6 +270,8 @@ def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None
     for one in result.runs:
         if one.gate is not None and one.gate.blind:
             print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
+        elif one.gate is not None and one.gate.passed and one.conclusion.kind == "probably-fails":
+            print(f"{one.name}: the gate passed because the excess over the limit could be chance.", file=sys.stderr)
     for line in failed_gates(result):
         print(line, file=sys.stderr)
     if result.passed is False:

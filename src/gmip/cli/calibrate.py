@@ -98,10 +98,12 @@ def calibrate(asked: CalibrateSettings) -> None:
     measured = show.target_shown(target, curve.exposure(target))
     name = show.target_name(target)
     rows.append((f"{name}, {at_most(curve)}", measured))
-    if asked.notion == "gdp":
-        rows += _gdp_rows(curve, target)
+    remarks = show.proved_instead(found, curve)
+    if asked.notion == "gdp" and (more := _gdp_rows(curve, target)):
+        rows += more
+        remarks = [show.mu_and_epsilon(_SHOWN_DELTA), *remarks]
     answer = f"{_advice(found, asked.solved)}: {show.target_sentence(target, curve)}"
-    show.print_answer(rows, answer, curve, explain=asked.explain)
+    show.print_answer(rows, answer, curve, explain=asked.explain, remarks=remarks)
     if ways is not None:
         _print_ways(ways)
 

@@ -18,15 +18,17 @@ from gmip._progress import Progress, Watch, bars
 from gmip.accounting.claims import standing
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import GmipWarning
-from gmip.vocabulary import PrivacyTarget
+from gmip.vocabulary import NoisySGD, PrivacyTarget
 
 __all__ = [
     "claim_as_json",
+    "mu_and_epsilon",
     "one_line",
     "patience",
     "print_answer",
     "print_json",
     "print_people",
+    "proved_instead",
     "stages",
     "target_as_json",
     "target_name",
@@ -72,6 +74,22 @@ def print_answer(
     `explain` also what it assumes (None: the command has no such option)."""
     line = "\n".join([*remarks, one_line(curve, explained=explain)])
     print_people(rows, f"{clause}, for {curve.for_whom}.", curve.assumptions if explain else (), line)
+
+
+def mu_and_epsilon(delta: float) -> str:
+    """What a reader of a table with both has to know."""
+    return (
+        "mu and epsilon of differential privacy are different things: mu holds at every FPR, epsilon at delta = "
+        f"{delta:g}. Do not convert one into the other."
+    )
+
+
+def proved_instead(run: NoisySGD, curve: TradeOff) -> list[str]:
+    """Where noise on shuffled epochs gives a forecast: what gives a bound."""
+    if run.sampling != "shuffled" or run.noise_std == 0.0 or curve.kind == "bound":
+        return []
+    knows = "" if curve.claim.adjacency is not None else ", with --attacker-knows 1"
+    return [f"For a bound draw batches otherwise: --sampling balls-in-bins or poisson{knows}."]
 
 
 def one_line(curve: TradeOff, *, explained: bool | None = False) -> str:

@@ -44,8 +44,8 @@ def text(advice: Advice, run: RunAudit) -> str:
             return "The seed can be guessed, and it reveals the members. Train without --seed: a secret one is drawn."
         case "find-less":
             return (
-                "To leak less, train on more records, for fewer steps, with more regularisation, or with clipping and "
-                "noise (gmip train)."
+                "To leak less, train on more records, or with more regularisation (fewer steps, smaller trees); a "
+                "PyTorch model also with clipping and noise (gmip train)."
             )
         case "say-claim":
             return "To test a claimed guarantee, add --claim, such as mu=1 or epsilon=3@1e-5."

@@ -49,7 +49,8 @@ VERDICTS: Final[dict[ConclusionKind, Look]] = {
         "open",
         "M12 1.5A10.5 10.5 0 1 1 12 22.5A10.5 10.5 0 1 1 12 1.5Z",
         "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
-        "The audit says nothing either way. Fix what the card names, or audit more records, and audit again.",
+        "The audit does not tell whether the limit is kept. Fix what the card names, or audit more records, and audit "
+        "again.",
     ),
     "passes": Look(
         "Passes the attacks, no guarantee",
@@ -262,8 +263,9 @@ def _inconclusive(run: RunAudit) -> str:
         tied = answer_words.mostly_tied(run)
         return f"No attack could distinguish the candidates: {tied or 'all have the same score'}."
     members, others = (max(getattr(a, name) for a in run.attacks) for name in ("members", "non_members"))
-    needed = max(run.answers[0].needed or 0, math.ceil(1 / goal.fpr))
-    more = f" About {count(needed)} of each are needed." if needed > min(members, others) else ""
+    least, estimated = math.ceil(1 / goal.fpr), run.answers[0].needed or 0
+    needed, about = max(estimated, least), "About" if estimated > least else "At least"
+    more = f" {about} {count(needed)} of each are needed." if needed > min(members, others) else ""
     leak = ""
     if run.answers[0].leak == "leak":
         best = max(run.attacks, key=lambda one: one.mu_lower)

@@ -35,11 +35,10 @@ Form = Literal["release", "dpia", "model-card", "sarif"]
 
 _RULES: Final = {
     "target": "The model keeps the target: at most so many members are found at the target's false-alarm rate.",
-    "verdict": "No attack refutes what was claimed about the training.",
+    "claim": "No attack refutes what was claimed about the training.",
     "record": "The record of the run is what the declared run would have left.",
     "gate": "The lower bound of what attacks find does not exceed the target.",
 }
-_TARGET: Final = {"fails": "failure", "probably-fails": "warning", "inconclusive": "skipped"}
 # kind and level of SARIF, section 3.27.9: a level other than "none" goes with "fail" only
 _KINDS: Final = {
     "failure": ("fail", "error"),
@@ -54,9 +53,7 @@ def to_sarif(result: AuditResult) -> str:
     result = shareable(result)
     found = []
     for run in result.runs:
-        target = _TARGET.get(run.conclusion.kind, "passed")
-        said = f"{card.look(run).title}. {card.headline(run)}"
-        for rule, kind, words in (("target", target, said), *cases(run)):
+        for rule, kind, words in cases(run):
             of, level = _KINDS[kind]
             found.append(
                 {

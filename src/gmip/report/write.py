@@ -21,7 +21,7 @@ from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._validate import did_you_mean, listed
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult, Candidate, Candidates, RunAudit
 from gmip.errors import FileError, InvalidArgument
-from gmip.report import answer_words, check_words, sentences
+from gmip.report import answer_words, card, check_words, sentences
 from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
@@ -303,16 +303,18 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def write_junit(result: AuditResult, path: Path) -> None:
-    """One test for each run's verdict (inconclusive, nothing claimed, or a leak to an attacker with a list: skipped,
-    not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
-    fail: skipped; that passed: with what it would have noticed). The folder is made if it is not there."""
+    """One test for each run's target, the verdict of the card (probably fails, inconclusive: skipped, not passed), one
+    for its claim (inconclusive, nothing claimed, or a leak to an attacker with a list: skipped), one for the check of
+    its record (what could not be checked: skipped), one for each gate (that could not fail: skipped; that passed: with
+    what it would have noticed). The folder is made if it is not there."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failure": 0, "skipped": 0}
     for run in result.runs:
         for name, kind, words in cases(run):
             case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: {name}"))
             counts["tests"] += 1
-            if kind in ("failure", "skipped"):
+            if kind != "passed":
+                kind = "skipped" if kind == "warning" else kind
                 ElementTree.SubElement(case, kind, message=_clean(words))
                 counts[kind] += 1
             elif words:
@@ -324,14 +326,16 @@ def write_junit(result: AuditResult, path: Path) -> None:
 
 
 def cases(run: RunAudit) -> Iterator[tuple[str, str, str]]:
-    """The tests of a run: name, "failure", "skipped" or "passed", and what is said of it."""
+    """The tests of a run: name, "failure", "warning", "skipped" or "passed", and what is said of it."""
     verdict, check, gate = run.verdict, run.check, run.gate
+    target = {"fails": "failure", "probably-fails": "warning", "inconclusive": "skipped"}
+    yield "target", target.get(run.conclusion.kind, "passed"), f"{card.look(run).title}. {card.headline(run)}"
     if verdict.kind == "exposed":
-        yield "verdict", "failure", answer_words.verdict_headline(run)
+        yield "claim", "failure", answer_words.verdict_headline(run)
     elif verdict.kind in ("inconclusive", "measured") or verdict.list_leak is not None:
-        yield "verdict", "skipped", answer_words.verdict_headline(run)
+        yield "claim", "skipped", answer_words.verdict_headline(run)
     else:
-        yield "verdict", "passed", ""
+        yield "claim", "passed", ""
     if check is not None and not check.passed:
         yield "record", "failure", check_words.headline(check)
     elif check is not None:

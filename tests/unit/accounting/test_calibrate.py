@@ -144,7 +144,7 @@ def test_every_curve_knows_its_grid_error() -> None:
 
 
 def test_noise_needs_clipping() -> None:
-    with pytest.raises(InvalidArgument, match=r"clip_norm is not set, .* set it"):
+    with pytest.raises(InvalidArgument, match=r"clip_norm is missing: .* add it"):
         calibrate(RUN.replace(clip_norm=None), target_mu=0.4)
     with pytest.raises(InvalidArgument, match="sampling = 'full'"):
         calibrate(

@@ -36,9 +36,10 @@ class Constant:
 
 
 def test_a_model_that_memorises_is_found_out():
-    labels = RNG.integers(0, 2, 200)  # nothing to learn but the records themselves
+    labels = np.array(["ill", "well"])[RNG.integers(0, 2, 200)]  # nothing to learn but the records themselves
     found = gmip.audit(gmip.Estimator(lambda: KNeighborsClassifier(9, weights="distance"), X, labels, shadows=4))
     (run,) = found.runs
+    assert {one.group for one in run.groups} == {"ill", "well"}
     assert run.answers[0].leak == "leak" and run.answers[0].target == "missed"
     assert attacks(found)["loss"].auc.value > 0.7
     assert run.facts.train_accuracy == 1.0 and run.facts.dataset_size == 100

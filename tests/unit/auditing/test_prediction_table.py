@@ -69,7 +69,7 @@ def test_reference_models_and_who_was_in():
         ({"loss": [1, 1, 1, "x"]}, None, "The predictions have 'x' in column 'loss' of record 4"),
         ({"loss": [1, 1, 1, 1], "ref_a_in": [1, 1, 0, 0]}, None, "Reference model 'a' has no columns"),
         ({"loss": [1] * 4, "ref_a_loss": [1] * 4, "ref_a_in": [2, 1, 0, 0]}, None, "does not say whether"),
-        ({"other": [1, 1, 1, 1]}, None, "no column 'score'"),
+        ({"other": [1, 1, 1, 1]}, None, "no column 'score'.*probability:CLASS=NAME and columns label=NAME"),
         ({"other": [1, 1, 1, 1]}, {"label": "other"}, "no columns of losses, probabilities or logits"),
         ({"loss": [1, 1, 1, 1], "b": [1] * 4}, {"loss": ["loss", "b"]}, "several columns for 'loss'"),
     ],

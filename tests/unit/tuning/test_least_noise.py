@@ -57,7 +57,7 @@ def test_equal_sizes_are_calibrated_once(monkeypatch):
 def test_without_clipping_only_what_needs_no_noise_passes():
     loose, strict = PrivacyTarget(target_tpr=(0.9, 0.01)), PrivacyTarget(target_tpr=(0.011, 0.01))
     assert calibrated(RECIPE.replace(clip_norm=None), 5, loose).noise_std == 0.0
-    with pytest.raises(InvalidArgument, match="clip_norm is not set"):
+    with pytest.raises(InvalidArgument, match="clip_norm is missing"):
         calibrated(RECIPE.replace(clip_norm=None), 5, strict)
 
 

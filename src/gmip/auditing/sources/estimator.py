@@ -155,6 +155,7 @@ class Estimator:
             groups=self.groups,
             persons=self.persons,
         )
+        scores = _with_class_names(scores, data.classes)
         known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
         alone = attacks is not None and set(attacks) == {_DECODE}
         if attacks is None or _DECODE in attacks:
@@ -208,6 +209,14 @@ def _data(X: Any, y: ArrayLike, model: Any) -> _Data:
         return _Data(X, targets.astype(np.float64), None, None)
     classes, places = np.unique(targets, return_inverse=True)
     return _Data(X, targets, classes, places.reshape(-1).astype(np.intp))
+
+
+def _with_class_names(scores: ScoreTable, classes: NDArray[Any] | None) -> ScoreTable:
+    """Groups that are classes are called as in y, not by their places."""
+    if scores.grouped_by != "class" or scores.groups is None or classes is None:
+        return scores
+    names = tuple(str(classes[int(place)])[:80] for place in scores.groups.names)
+    return dataclasses.replace(scores, groups=dataclasses.replace(scores.groups, names=names))
 
 
 def _owners(persons: Any, data: _Data) -> NDArray[np.intp]:
