@@ -60,8 +60,8 @@ THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
         "The attacker sees the model's predictions and what the table of attacks lists: labels, reference models. "
         "Gradients and weights are not attacked.",
         f"{_LABELS_GIVEN}.",
-        "Reference models are assumed to be trained like the model, on records of the same distribution. Where the "
-        "table does not say which, they are assumed to have seen none of these records.",
+        "Reference models, if any, are assumed to be trained like the model, on records of the same distribution. "
+        "Where the table does not say which, they are assumed to have seen none of these records.",
         _SAME_DISTRIBUTION,
         _INDEPENDENT,
         _CANNOT_PROVE,

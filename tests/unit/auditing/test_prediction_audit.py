@@ -75,6 +75,7 @@ def test_a_model_that_tells_nothing_is_not_accused():
     [
         ({}, "must be a table"),
         ({"labels": [0]}, "labels needs one of"),
+        ({"labels": [0, 1, 0, 1], "probabilities": [0.5, 0.2, 0.1, 0.4]}, "of two classes np.column_stack"),
         ({"labels": ["b", "a", "b", "a"], "probabilities": np.full((4, 2), 0.5)}, "labels holds names, such as 'b'"),
         ({"losses": [1.0] * 4, "logits": [[1.0]] * 4}, "cannot go together"),
         ({"losses": [1.0] * 3}, r"losses has shape \(3,\)"),

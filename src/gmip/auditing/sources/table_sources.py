@@ -352,6 +352,12 @@ def prediction_scores(
         by_class = raw.persons is None
         raw = dataclasses.replace(raw, groups=raw.groups if by_class else None, grouped_by="class")
     single = form in ("losses", "errors") or (form == "classes" and np.ndim(values) == 1)
+    if form == "probabilities" and np.ndim(values) == 1:
+        raise InvalidArgument(
+            "has one number for each record, and its class is unknown",
+            argument=form,
+            remedy="pass a column for each class, of two classes np.column_stack([1 - p, p])",
+        )
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
     if form == "classes":
         found = None if labels is None else _numbers("labels", labels, (len(raw),)).astype(np.intp)
