@@ -75,6 +75,8 @@ def report(asked: ReportSettings) -> None:
             raise BadRequest("Several audits have no folder of their own", remedy="add --out")
         for path in reports.write_for(result, asked.for_, out, fewest=asked.fewest):
             print(f"Written: {path}")
+        if asked.for_ == "release":
+            print(f"Keep with the data: all else in {out}, which names members.")
         return
     if asked.fewest != FEWEST:
         raise BadRequest("applies to --for only", argument="--fewest", remedy="add --for release")
