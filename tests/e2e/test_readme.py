@@ -39,7 +39,7 @@ def test_the_commands_run(run, argv):
     outcome = run(*argv)
     assert (outcome.code, outcome.err) == (0, "")
     if argv[0] == "account":
-        (quoted,) = re.findall(r'\("(At a 1% [^"]+)"\)', README)
+        (quoted,) = re.findall(r'"(At a 1% [^"]+)"', README)
         assert outcome.out.splitlines()[0] == quoted
 
 
