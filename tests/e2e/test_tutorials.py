@@ -1,7 +1,7 @@
 """Tutorials, followed literally: they work, and what they show is what is printed.
 
-Those that take more than ten CPU seconds are followed by `.ci/release --tutorials`, as all are there, in environments of
-their own; tests/unit/integrations has their frameworks.
+Those that take more than ten CPU seconds are followed by `.ci/release --audit --tutorials` only, which follows all in
+environments of their own; tests/unit/integrations has their frameworks.
 """
 
 from __future__ import annotations
