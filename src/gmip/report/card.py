@@ -358,6 +358,7 @@ def accuracy_ends(share: float, records: int) -> tuple[float, float]:
 
 _MARKS: Final = {"guarantee": "M-5 -5H5V5H-5Z", "forecast": "M0 -5L5 4H-5Z", "claim": "M0 -5L5 0L0 5L-5 0Z"}
 _WIDE: Final = 41  # characters
+_CLOSE, _CLOSE_ON_A_PHONE = 0.09, 0.17  # of the width, between a tick and the limit, where their words would overlap
 
 
 class Scale(NamedTuple):
@@ -384,22 +385,14 @@ def axis(goal: Rate, first: str) -> Html:
     """The first line of a forest plot: its ticks, and the limit."""
     on, limit = scale_for(goal), f"limit {rate(goal.tpr)}"
     near = {one: abs(on.unit(one) - on.unit(goal.tpr)) for one in on.ticks}
-    ticks = [
-        tag(
-            "text",
-            rate(one),
-            x=on.place(one),
-            y=15,
-            text_anchor="end" if one == 1.0 else "middle",
-            class_="close" if near[one] < 0.17 else None,  # a phone has no room for it
-        )
-        for one in on.ticks
-        if near[one] >= 0.09
-    ]
+    ticks = []
+    for one in (one for one in on.ticks if near[one] >= _CLOSE):
+        anchor, place = "end" if one == 1.0 else "middle", on.place(one)
+        phone = "close" if near[one] < _CLOSE_ON_A_PHONE else None
+        ticks.append(tag("text", rate(one), x=place, y=15, text_anchor=anchor, class_=phone))
     target = tag("text", limit, x=on.place(goal.tpr), y=15, text_anchor="middle", class_="limit")
     picture = tag("svg", *ticks, target, height=20, class_="line", aria_hidden="true")
-    heads = tag("span", first), tag("span", "members found")
-    return tag("li", heads[0], picture, heads[1], class_="axis", aria_hidden="true")
+    return tag("li", tag("span", first), picture, tag("span", "members found"), class_="axis", aria_hidden="true")
 
 
 def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
