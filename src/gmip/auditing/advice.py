@@ -60,7 +60,8 @@ def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: Attack
     target = PrivacyTarget(target_tpr=goal, attacker_knows=0.0 if answer is None else answer.knows)
     ways = alternatives(runs, target, seconds=_SECONDS)
     found = sorted(ways.open, key=lambda way: way.curve.kind != "bound")
-    proved, said = ways.curve.kind == "bound", []
+    proved = ways.curve.kind == "bound" or (answer is not None and answer.why == "imprecise")  # if it is as declared
+    said = []
     if ways.met and proved:
         said.append(Advice(kind="bound-already"))
     elif ways.met:

@@ -222,10 +222,15 @@ def _span(seconds: float) -> str:
 
 @contextlib.contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Warnings for the user, one line each on standard error."""
+    """Warnings for the user on standard error, one line each, and each once."""
+
+    said: set[str] = set()
 
     def shown(message: Any, *rest: Any, **more: Any) -> None:
-        print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
+        text = " ".join(str(message).split())
+        if text not in said:
+            said.add(text)
+            print(f"Warning: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", GmipWarning)

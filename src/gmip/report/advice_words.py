@@ -120,9 +120,14 @@ def _bound_already(run: RunAudit, goal: str) -> str:
     if run.check is None or not 0.0 < run.check.least_noise < 1.0:
         return f"No more noise is needed: {goal} is guaranteed if the training is as declared."
     share, more = percent(run.check.least_noise, "down"), number(1.0 / run.check.least_noise, "up")
+    why, todo = "gradients or a clip norm that are too large", f"train with {more} times the noise and audit again"
+    if any(one.fault == "own-size" for one in run.check.beyond_reach):  # which more noise hides even more
+        why, todo = "that batches were divided by their own size", "batches of a fixed size leave no such doubt"
+    if len(run.check.steps) < sum(one.num_steps for one in run.declared):
+        todo += ", or record more steps"
     return (
-        f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record only shows that the "
-        f"noise is at least {share} of that: train with {more} times the noise, or record more steps."
+        f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The noise may hide {why}, so the "
+        f"record proves only what {share} of that noise would: {todo}."
     )
 
 

@@ -317,10 +317,13 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
     """What to do, and the command that does it, where there is one."""
     first = next(iter(run.advice), None)
     if run.conclusion.kind == "inconclusive" and (first is None or first.kind in ("say-claim", "find-less")):
+        more = "Audit more records, or repeat the run."
+        if run.source == "deleted":
+            more = "Read the p-value of each person who asked (exposed-*.csv). Reference models and more controls help."
         return {
-            "too-few": "Audit more records, or repeat the run.",
-            "wide": "Audit more records, or repeat the run.",
-            "by-chance": "Audit more records, or repeat the run.",
+            "too-few": more,
+            "wide": more,
+            "by-chance": more,
             "blind": "Use scores that differ between candidates, or try other attacks (gmip attacks lists them).",
             "suspect": "Fix that, and audit again.",
         }.get(run.conclusion.why, look(run).todo), None
@@ -328,6 +331,11 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
         return "Try stronger attacks. For a guarantee, train with clipping and noise (gmip train).", None
     if first is None:
         return look(run).todo, None
+    clip = next((one for one in run.advice if one.kind == "clip-first"), None)
+    if (
+        first.kind == "only-forecasts" and clip is not None
+    ):  # no way there proves anything, and clipping with noise does
+        return advice_words.text(clip, run), None
     ways = [one for one in run.advice if one.way is not None]
     does = ways[0] if ways and first.kind in ("to-guarantee", "only-forecasts") else first
     return advice_words.text(first, run), advice_words.command(does, run)

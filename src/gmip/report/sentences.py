@@ -122,7 +122,9 @@ def _deleted(run: RunAudit) -> str:
         said += f" At 5% false alarms, traces of {percent(now, 'nearest')} of the former are found"
         if isinstance(before, float):
             said += f", and of {percent(before, 'nearest')} in the release before"
-        said += "."
+        said += ". exposed-*.csv has the p-value of each."
+        if isinstance(before, float) and before <= 0.05 and now <= 0.05:
+            said += " Where the release before shows no traces, none in the new one says nothing: add reference models."
     if not isinstance(before, float):
         said += " Whether this test finds anybody is not known: pass the release before as well."
     return said
@@ -283,7 +285,7 @@ def individual(run: RunAudit) -> str | None:
     if own is None or not own.members:
         return None
     about = "forecast, " if own.kind == "forecast" else ""
-    median, largest = ("not finite" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
+    median, largest = ("unlimited" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
     text = f"Exposure of single records by their own gradients ({about}{own.for_whom}): median mu {median}, "
     text += f"largest {largest} of {count(own.members)} members."
     if own.beyond is None or own.claimed_mu is None:

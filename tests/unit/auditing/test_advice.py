@@ -55,6 +55,12 @@ def test_the_ways_are_about_the_attacker_of_the_headline() -> None:
     assert lead.kind == "to-guarantee" and noise.way.runs[0].noise_std == 0.026839
 
 
+def test_a_bound_that_the_record_does_not_prove_leads_to_a_better_record() -> None:
+    run = RUN.replace(noise_std=0.03)
+    (first, *_) = advice(run, answer=answer("not-guaranteed", "imprecise"))
+    assert first.kind == "bound-already"
+
+
 def test_advice_without_clipping() -> None:
     run = NoisySGD(dataset_size=2000, batch_size=200, num_steps=50, num_params=650)
     *_, clip, last = advice(run)

@@ -112,3 +112,11 @@ def test_models_of_several_moments_are_refused(tmp_path):
     pytest.importorskip("torch", reason="checkpoints need the extra gmip[audit]")
     with pytest.raises(InvalidArgument, match=r"after holds several models.*gmip\.Released"):
         gmip.audit(gmip.Deleted(gmip.Checkpoints(tmp_path, [0, 1], [2, 3], "digits")))
+
+
+def test_two_requests_are_told_to_read_their_p_values():
+    """They are too few for a verdict; a release before without traces says that nothing could be seen."""
+    losses, asked = simulated(0, 0.0, requests=2)
+    result = audited(losses, asked, before=gmip.Predictions(asked, losses=losses))
+    text = to_markdown(result)
+    assert "Read the p-value of each person who asked" in text and "none in the new one says nothing" in text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gmip.auditing.schema import (
+    Advice,
     AttackerAnswer,
     AuditResult,
     BeyondReach,
@@ -18,6 +19,7 @@ from gmip.auditing.schema import (
     GroupOutcome,
     RunAudit,
     RunCheck,
+    Way,
 )
 from gmip.auditing.verdict import conclude
 from gmip.report import card, to_html, to_markdown
@@ -241,3 +243,22 @@ def test_groups_that_are_too_small_are_a_sentence_and_not_a_plot() -> None:
     small = tuple(GroupOutcome(group=name, members=9, non_members=9) for name in ("a", "b"))
     (words, *_) = Page(to_html(result.model_copy(update={"runs": (one.model_copy(update={"groups": small}),)}))).texts
     assert "Every group is too small to measure at 1% false alarms." in words and "too few to measure" not in words
+
+
+def test_where_only_forecasts_are_left_the_next_step_is_to_clip_and_add_noise() -> None:
+    way = Way(change="data", runs=(sample.DECLARED,), tpr=0.05, kind="forecast", for_whom="a typical record")
+    advice = (Advice(kind="only-forecasts"), Advice(kind="way", way=way), Advice(kind="clip-first"))
+    said, command = card.next_step(run(made(), advice=advice))
+    assert said.startswith("Clip the gradient of each record and add noise") and command is None
+    assert "none of them guarantees" in card.next_step(run(made(), advice=advice[:2]))[0]
+
+
+def test_a_bound_that_the_record_does_not_prove_says_what_would() -> None:
+    run_check = RunCheck(outcomes=(), least_noise=0.8774, steps=tuple(range(sample.DECLARED.num_steps)))
+    one = run(made(), check=run_check, advice=(Advice(kind="bound-already"),))
+    said = card.next_step(one)[0]
+    assert said.endswith("only what 87.7% of that noise would: train with 1.14 times the noise and audit again.")
+    fewer = one.model_copy(update={"check": run_check.model_copy(update={"steps": ()})})
+    assert card.next_step(fewer)[0].endswith("again, or record more steps.")
+    own = run_check.model_copy(update={"beyond_reach": (BeyondReach(fault="own-size"),)})
+    assert "divided by their own size" in card.next_step(one.model_copy(update={"check": own}))[0]

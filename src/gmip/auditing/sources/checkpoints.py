@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gmip._io import reading
-from gmip.attacks.publications import ADAM, CheckpointedModel, Moment, Way, flat, state_vectors
+from gmip.attacks.publications import ADAM, SGD, CheckpointedModel, Moment, Way, flat, state_vectors
 from gmip.auditing.attack_runs import AuditedRun, Workplace
 from gmip.auditing.sources import TaskSource
 from gmip.auditing.sources.released import Released, released_model_of
@@ -28,7 +28,6 @@ __all__ = ["Checkpoints", "checkpoint_paths"]
 
 _FILES: Final = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _OWN: Final = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "adapter_model.safetensors")
-_STATES: Final = ("optimizer", "optimizer_state_dict", "optimizer_states")  # under which checkpoints keep the state
 _OPTIONS: Final = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov")
 
 
@@ -40,8 +39,8 @@ class Checkpoints(TaskSource):
     ----------
     folder : with two or more checkpoints, in the order of the numbers in their names: files (.safetensors, .pt, .pth,
         .ckpt) or folders of Trainer (checkpoint-500). The optimizer's state is read from a file .pt, .pth or .ckpt that
-        holds it beside the weights (`optimizer`, `optimizer_state_dict`, Lightning's `optimizer_states`), and in a
-        folder from optimizer.pt.
+        holds it beside the weights, under any name (Lightning's list `optimizer_states`, too), and in a folder from
+        optimizer.pt. A state of Adam beside a recipe of SGD is refused.
     members, non_members, task, name : as in `gmip.Released`. Batch size, optimizer and learning rate are those of the
         task's recipe, where a checkpoint does not say otherwise; where its optimizer's state is not there, two
         checkpoints are taken to be one epoch apart.
@@ -115,6 +114,12 @@ def _read(task: Task, paths: Sequence[Path], recipe: Recipe) -> tuple[list[Momen
         steps = 0
         if state is not None:
             first, second, steps = state_vectors(state, parameters)
+            if second is not None and recipe.optimizer.lower() in SGD:
+                raise InvalidArgument(
+                    f"has optimizer {recipe.optimizer!r}, and {path} holds the state of Adam or one of its kind",
+                    argument="recipe",
+                    remedy="give the task's recipe the optimizer that trained (optimizer='Adam'), or scores miss leaks",
+                )
         moments.append(Moment(flat(parameters), first, second, steps))
         groups.append({} if state is None else dict(state["param_groups"][0]))
     ways = [_way(recipe, moments[i : i + 2], groups[i : i + 2]) for i in range(len(paths) - 1)]
@@ -159,9 +164,7 @@ def _optimizer_state(path: Path) -> Mapping[str, Any] | None:
         given: Any = torch.load(file, map_location="cpu", weights_only=True)
     except Exception:  # the weights of it were read, or say what is wrong; the attack does without the state
         return None
-    found = given if path.is_dir() else next((given[name] for name in _STATES if name in given), None)
-    if isinstance(found, Sequence) and found:
-        found = found[0]
-    if not isinstance(found, Mapping) or not found.get("param_groups") or not isinstance(found.get("state"), Mapping):
-        return None
-    return found
+    beside = [given] if path.is_dir() else given.values() if isinstance(given, Mapping) else []
+    kept = [one[0] if isinstance(one, Sequence) and one else one for one in beside]
+    states = [one for one in kept if isinstance(one, Mapping) and one.get("param_groups")]
+    return next((one for one in states if isinstance(one.get("state"), Mapping)), None)

@@ -198,17 +198,23 @@ def test_without_the_optimizers_state_it_says_so(tmp_path, who):
     assert auc(found.scores[inside], found.scores[~inside]) > 0.55
 
 
-def test_lightnings_files_hold_the_state(tmp_path, who):
-    """The layout of Lightning's .ckpt: state_dict, a list of optimizer_states, numbers beside them."""
+def test_files_hold_the_state_under_any_name(tmp_path, who):
+    """Lightning's .ckpt has state_dict, a list of optimizer_states, and numbers; a loop of one's own what it likes."""
     task = make_task(optimizer="Adam", learning_rate=2e-3)
     plain = save_checkpoints(task, tmp_path / "a", who[0])
     folder = tmp_path / "b"
     folder.mkdir()
     for path in plain.iterdir():
         kept = torch.load(path, weights_only=True)
-        lightning = {"epoch": 1, "state_dict": kept["state_dict"], "optimizer_states": [kept["optimizer"]]}
-        torch.save(lightning, folder / f"{path.stem}.ckpt")
+        state = {"optimizer_states": [kept["optimizer"]]} if "1" in path.stem else {"adam": kept["optimizer"]}
+        torch.save({"epoch": 1, "state_dict": kept["state_dict"]} | state, folder / f"{path.stem}.ckpt")
     np.testing.assert_array_equal(scores(task, folder, who).scores, scores(task, plain, who).scores)
+
+
+def test_a_state_of_adam_beside_a_recipe_of_sgd_is_refused(tmp_path, who):
+    folder = save_checkpoints(make_task(optimizer="Adam", learning_rate=2e-3), tmp_path / "a", who[0], epochs=1)
+    with pytest.raises(InvalidArgument, match="holds the state of Adam"):
+        scores(make_task(), folder, who)
 
 
 def test_a_recorder_that_stores_the_states_of_epochs_only(tmp_path, who):
