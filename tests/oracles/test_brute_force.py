@@ -19,6 +19,7 @@ from gmip import Gaussian, NoisySGD, TradeOff, account
 
 Array = np.ndarray
 RATES = np.array([1e-4, 1e-3, 0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9])
+REPLACED = {"notion": "gdp", "adjacency": "replace-one"}
 DATA = ((-1.0, -1.0), (0.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (1.0, -1.0))  # two values that the others take in turn
 
 
@@ -106,14 +107,17 @@ def test_fixed_batches(total, size, rows, s):
 @pytest.mark.parametrize(("total", "size", "rows"), [(2, 1, 1), (4, 4, 1), (7, 1, 5), (9, 8, 2)])
 def test_poisson_batches(total, size, rows):
     """N of 2, a rate of 1, persons with more rows than the mean batch."""
-    run, rate, reached = run_of("poisson", total, size, 1, 1.0), size / total, 0.0
+    run, rate, reached, other = run_of("poisson", total, size, 1, 1.0), size / total, 0.0, 0.0
     for pair in DATA:
         rest = others(pair, total - rows)
         p0, p1 = law(poisson(rest, rate), 1.0, 3000), law(poisson([*rest, *[1.0] * rows], rate), 1.0, 3000)
         own = account(run, attacker_knows=1.0, rows_per_person=rows)
         reached = max(reached, assert_never_exceeded(own, p0, p1))
         assert_never_exceeded(account(run, notion="gdp", rows_per_person=rows), p0, p1, both=True)
-    assert reached > 0.99
+        if rows == 1:
+            p0 = law(poisson([*rest, -1.0], rate), 1.0, 3000)
+            other = max(other, assert_never_exceeded(account(run, **REPLACED), p0, p1, both=True))
+    assert reached > 0.99 and (rows > 1 or other > 0.99)
 
 
 @pytest.mark.parametrize(("total", "size", "most", "rows"), [(4, 1, 1, 1), (8, 1, 2, 3), (8, 2, 5, 2)])
@@ -139,18 +143,20 @@ def test_batches_that_are_cut(total, size, most, rows, on_top):
 
 @pytest.mark.parametrize(("total", "size", "steps"), [(3, 2, 1), (4, 2, 2), (3, 2, 3), (5, 2, 2)])
 def test_balls_in_bins_that_end_within_an_epoch(total, size, steps):
-    run, reached = run_of("balls-in-bins", total, size, steps, 1.0), 0.0
-    number = run.steps_per_epoch
+    run, reached, other = run_of("balls-in-bins", total, size, steps, 1.0), 0.0, 0.0
+    number, of_another = run.steps_per_epoch, account(run, **REPLACED)
     for pair in DATA:
-        p0, p1 = np.ones(1), np.ones(1)
+        p0, p1, replaced = np.ones(1), np.ones(1), np.ones(1)
         for first in range(0, steps, number):
             ran, rest = min(number, steps - first), others(pair, total - 1)
             cells = 3000 if steps == 1 else 200 if steps == 2 else 60
             p0 = np.multiply.outer(p0, law(bins(rest, number, ran), 1.0, cells)).ravel()
             p1 = np.multiply.outer(p1, law(bins([*rest, 1.0], number, ran), 1.0, cells)).ravel()
+            replaced = np.multiply.outer(replaced, law(bins([*rest, -1.0], number, ran), 1.0, cells)).ravel()
         reached = max(reached, assert_never_exceeded(account(run), p0, p1))
         assert_never_exceeded(account(run, notion="gdp"), p0, p1, both=True)
-    assert reached > 0.95
+        other = max(other, assert_never_exceeded(of_another, replaced, p1, both=True))
+    assert reached > 0.95 and other > 0.95
 
 
 @pytest.mark.parametrize("phases", [("fixed", "poisson"), ("full", "fixed"), ("poisson", "full")])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gmip.accounting._loss import Atoms, gap_variance
 
-__all__ = ["coarse_epochs", "epoch_atoms"]
+__all__ = ["are_coarse", "coarse_epochs", "epoch_atoms"]
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,11 @@ def coarse_epochs() -> Iterator[None]:
         yield
     finally:
         _points.reset(token)
+
+
+def are_coarse() -> bool:
+    """Whether this is within `coarse_epochs`."""
+    return _points.get() == _FEW_POINTS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from gmip.accounting._loss import Atoms, split_weights
 
-__all__ = ["Layers", "compose"]
+__all__ = ["Lattice", "Layers", "compose", "cyclic_power"]
 
 Array = NDArray[np.float64]
 Spectrum = NDArray[np.complex128]
@@ -242,9 +242,9 @@ def _convolve_self(layers: Layers, copies: int) -> Layers:
         coarse, split = _respaced(core, layers.tail.spacing, member=layers.member)
         share = float(layers.tail.mass.sum())
         splits = (*splits, SplitCost(copies * share * split.variance, copies * share * split.peak))
-        tail = _cyclic(coarse, copies, rare=layers.tail)
+        tail = cyclic_power(coarse, copies, rare=layers.tail)
     beyond = -math.expm1(copies * math.log1p(-layers.beyond)) if layers.beyond < 1.0 else 1.0
-    fine = _cyclic(core, copies)
+    fine = cyclic_power(core, copies)
     result = _normalised(fine, tail, layers.member, beyond, tuple(split.times(copies) for split in splits))
     present, surplus = 1.0 - layers.beyond, _surplus(layers)
     if surplus is None:
@@ -361,7 +361,7 @@ def _product_with_rare(a: tuple[Lattice, Lattice], b: tuple[Lattice, Lattice]) -
     return Lattice(a[0].anchor + b[0].anchor, a[0].first + b[0].first, a[0].spacing, _cleaned(mass))
 
 
-def _cyclic(lattice: Lattice, copies: int, rare: Lattice | None = None) -> Lattice:
+def cyclic_power(lattice: Lattice, copies: int, rare: Lattice | None = None) -> Lattice:
     """lattice^copies, or (lattice + rare)^copies - lattice^copies, by a transform just long enough for its mass."""
     if rare is not None:
         lattice, rare = _aligned(lattice, rare)

@@ -6,20 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
 from scipy.special import bdtrc
 
 from gmip import _validate as check
 from gmip.accounting._epoch import coarse_epochs, epoch_atoms
 from gmip.accounting._loss import Atoms
-from gmip.accounting.claims import gdp_claim, gmip_claim, with_cut_batches
+from gmip.accounting._replaced import replaced_epoch
+from gmip.accounting.claims import ADJACENCY, gdp_claim, gmip_claim, with_cut_batches
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
-from gmip.accounting.persons import account_for_persons, most_rows
+from gmip.accounting.persons import account_for_persons, mixture_atoms, most_rows
 from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import ANY, NOTIONS, NoisySGD, Notion, Susceptibility
+from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, RANDOM_SIZES, Adjacency, NoisySGD, Notion, Susceptibility
 
 __all__ = [
     "BOUNDS",
@@ -48,6 +50,7 @@ def account(
     bound: Bound = "tight",
     composition: Composition = "exact",
     notion: Notion = "gmip",
+    adjacency: Adjacency | None = None,
     rows_per_person: int | None = None,
 ) -> TradeOff:
     """The trade-off curve that a membership attacker faces against a training run.
@@ -67,6 +70,8 @@ def account(
     composition : "exact" (loss distributions, pessimistic) or "clt" (the paper's Lemma 5.1).
     notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data
         randomness, susceptibility and the attacker's knowledge play no part in it.
+    adjacency : for "gdp", how neighbouring data sets differ. None: by one record more or less ("add-or-remove-one") for
+        Poisson batches and balls in bins, which can be asked for "replace-one", too; as the claim says for others.
     rows_per_person : the most records that one person has, if persons are to be protected and not single records: a
         person comes and goes with all of them (docs/theory/persons.md). None: what the run says, 1 unless it does.
         `dataset_size` and `batch_size` count records, not persons; where persons are drawn and clipped as a whole they
@@ -95,6 +100,7 @@ def account(
             bound=bound,
             composition=composition,
             notion=notion,
+            adjacency=adjacency,
         )
         return _with_cut_batches(whole, runs, rows)
     check.one_of("bound", bound, BOUNDS)
@@ -108,14 +114,18 @@ def account(
             value="clt",
             remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
         )
+    if adjacency is not None:
+        _computed(adjacency, runs, notion, rows, composition)
     if rows > 1:
         _exactly("rows_per_person", rows, bound, composition)
         return account_for_persons(runs, rows, notion, susceptibility, known)
     if notion == "gdp":
-        claim = gdp_claim(runs, composition)
-        curve = _gdp(runs, composition)
+        claim = gdp_claim(runs, composition, adjacency)
+        replaced = claim.adjacency == "replace-one"
+        curve = _gdp(runs, composition, replaced=replaced)
         curve.claim = claim
-        curve.gdp_mu = math.sqrt(sum(participations(r) * _gdp_step(r).divergence for r in runs))
+        steps = [(Gaussian(gdp_mu_step(r, replaced=replaced)), participations(r)) for r in runs]
+        curve.gdp_mu = math.sqrt(sum(times * one.divergence for one, times in steps))
         return curve
     if any(r.sampling == "balls-in-bins" for r in runs):
         susceptibility, known, bound = None, 1.0, "tight"  # by noise alone, for any record and attacker
@@ -165,6 +175,33 @@ def _exactly(argument: str, value: object, bound: Bound, composition: Compositio
             value=value,
             remedy="leave `bound` and `composition` at their defaults",
         )
+
+
+def _computed(
+    adjacency: Adjacency, runs: Sequence[NoisySGD], notion: Notion, rows: int, composition: Composition
+) -> None:
+    """Refuses neighbours of which nothing is computed."""
+    check.one_of("adjacency", adjacency, ADJACENCIES)
+    if notion != "gdp":
+        raise InvalidArgument(
+            "is for `notion` = 'gdp'", argument="adjacency", value=adjacency, remedy="leave it out, or ask for that"
+        )
+    for run in runs:
+        own = ADJACENCY[run.sampling]
+        if adjacency != own and (run.sampling not in RANDOM_SIZES or adjacency != "replace-one"):
+            raise InvalidArgument(
+                f"is not computed for {run.sampling!r} batches, whose neighbours are {own!r}",
+                argument="adjacency",
+                value=adjacency,
+                remedy="leave it out",
+            )
+        if adjacency != own and (rows > 1 or composition == "clt"):
+            raise InvalidArgument(
+                f"is not computed for {'persons with several records' if rows > 1 else 'composition = clt'}",
+                argument="adjacency",
+                value=adjacency,
+                remedy="leave it out",
+            )
 
 
 def _of_a_random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool) -> TradeOff:
@@ -292,17 +329,29 @@ def _smaller(run: NoisySGD, batch_size: int) -> NoisySGD:
     return run.replace(batch_size=batch_size, noise_std=run.noise_std * times, shaped_noise=run.shaped_noise * times)
 
 
-def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
+def _gdp(runs: Sequence[NoisySGD], composition: Composition, *, replaced: bool) -> TradeOff:
     if composition == "clt":  # infinite without noise: then only the sampling hides a record
         return Gaussian(clt_mu([(gdp_mu_step(r), r.sample_rate, r.num_steps) for r in runs]))
-    if all(r.sampling in ("fixed", "full") for r in runs):
-        steps = [(_gdp_step(r).subsample(r.sample_rate).symmetrise(), r.num_steps) for r in runs]
-        return compose(steps)
+    if replaced:
+        return compose([part for run in runs for part in _replaced(run)])
     # "Add" and "remove" are two one-sided tests; the composed one and its mirror image cover both.
     one = _exact(runs, _gdp_step)
     both = one.symmetrise()
     both._added = one
     return both
+
+
+def _replaced(run: NoisySGD) -> list[tuple[TradeOff, int]]:
+    """The steps (or epochs) of a run as independent tests of one record against another in its place."""
+    if run.sampling not in RANDOM_SIZES or run.sample_rate == 1.0:
+        return [(Gaussian(gdp_mu_step(run, replaced=True)).subsample(run.sample_rate).symmetrise(), run.num_steps)]
+    shift, bins = gdp_mu_step(run), run.steps_per_epoch
+    if run.sampling == "poisson":
+        chances = np.array([1.0 - run.sample_rate, run.sample_rate])
+        return [(Discrete(mixture_atoms(chances, np.array([0.0, shift]), replaced=True)), run.num_steps)]
+    epochs, left = divmod(run.num_steps, bins)
+    parts: list[tuple[TradeOff, int]] = [(Discrete(replaced_epoch(shift, bins, bins)), epochs)] if epochs else []
+    return [*parts, (Discrete(replaced_epoch(shift, bins, left)), 1)] if left else parts
 
 
 def participations(run: NoisySGD) -> int:

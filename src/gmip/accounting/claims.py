@@ -129,9 +129,9 @@ def standing(curve: TradeOff) -> str:
     return kind if curve.claim.caveat is None else f"{kind} {curve.claim.caveat}"
 
 
-def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
+def gdp_claim(runs: Sequence[NoisySGD], composition: str, asked: Adjacency | None = None) -> Claim:
     """What the curve of `notion="gdp"` claims; neighbours must be of one kind."""
-    kinds = dict.fromkeys(ADJACENCY[r.sampling] for r in runs)
+    kinds = dict.fromkeys(asked or ADJACENCY[r.sampling] for r in runs)
     if len(kinds) > 1:
         raise InvalidArgument(
             "mixes "

@@ -92,8 +92,9 @@ def _step(run: NoisySGD, rows: int, shift: Callable[[NoisySGD], float]) -> Trade
     return Discrete(mixture_atoms(np.asarray(chances, dtype=np.float64), shifts))
 
 
-def mixture_atoms(chances: Array, shifts: Array) -> Atoms:
-    """The test of N(0, 1) against N(shift, 1) with these chances; shifts increase from 0.
+def mixture_atoms(chances: Array, shifts: Array, *, replaced: bool = False) -> Atoms:
+    """The test of N(0, 1), if `replaced` of N(-shift, 1), against N(shift, 1) with these chances; shifts increase
+    from 0.
 
     The loss grows with x, so the masses of both laws between two points of a grid of x are put on the losses at the two
     points such that both stay: a spread that only helps the attacker (docs/theory/composition.md).
@@ -108,13 +109,20 @@ def mixture_atoms(chances: Array, shifts: Array) -> Atoms:
         return Atoms(np.zeros(0), np.zeros(0), np.zeros(0), 1.0, 1.0)
     top = float(shifts[-1])
     if top == 0.0:
-        return Atoms(np.log(chances[:1]), np.ones(1), np.array([chances[0]]), 0.0, found)
-    points = min(math.ceil((top + 2.0 * TAIL_SCORE) / _FINE), _POINTS) + 1
-    x = np.linspace(-TAIL_SCORE, top + TAIL_SCORE, points)
+        alike, lost = (chances[0], found) if replaced else (1.0, 0.0)
+        return Atoms(np.log(chances[:1] / alike), np.array([alike]), np.array([chances[0]]), lost, found)
+    bottom = top if replaced else 0.0
+    points = min(math.ceil((bottom + top + 2.0 * TAIL_SCORE) / _FINE), _POINTS) + 1
+    x = np.linspace(-TAIL_SCORE - bottom, top + TAIL_SCORE, points)
     log_weights = np.log(np.maximum(chances, 1.0e-300)) - 0.5 * shifts**2
     loss: Array = logsumexp(log_weights[:, None] + shifts[:, None] * x[None, :], axis=0)
-    inner0 = _between(x)
-    inner1: Array = np.sum([w * _between(x - s) for w, s in zip(chances, shifts, strict=True)], axis=0)
+    if replaced:
+        loss -= logsumexp(log_weights[:, None] - shifts[:, None] * x[None, :], axis=0)
+    at0, chances0 = (-shifts, chances) if replaced else (np.zeros(1), np.ones(1))
+    inner0, inner1 = (
+        np.sum([w * _between(x - s) for w, s in zip(each, places, strict=True)], axis=0)
+        for each, places in ((chances0, at0), (chances, shifts))
+    )
     gap = np.diff(loss)
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.log(inner1) - np.log(inner0) - loss[:-1]
@@ -128,11 +136,12 @@ def mixture_atoms(chances: Array, shifts: Array) -> Atoms:
         mass[:-1] += inner * (1.0 - upper)
         mass[1:] += inner * upper
     below1 = float(chances @ ndtr(x[0] - shifts))
-    lifted = min(below1 * math.exp(-loss[0]), float(ndtr(x[0])))
+    below0 = float(chances0 @ ndtr(x[0] - at0))
+    lifted = min(below1 * math.exp(-loss[0]), below0)
     mass1[0] += below1
     mass0[0] += lifted
     above = float(chances @ ndtr(shifts - x[-1]))
-    never = max(float(ndtr(x[0])) - lifted, 0.0)
+    never = max(below0 - lifted, 0.0) + (found if replaced else 0.0)
     return Atoms(loss, mass0, mass1, never, found + above, smeared=1.0)
 
 

@@ -58,11 +58,10 @@ def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_si
     return (d + (2.0 * n - 1.0) * k) / (n * math.sqrt(2.0 * d + 4.0 * n * k))
 
 
-def gdp_mu_step(run: NoisySGD) -> float:
+def gdp_mu_step(run: NoisySGD, *, replaced: bool = False) -> float:
     """mu_DP of one step, given that the record takes part: the gradient sum moves by at most 2C when a record is
-    replaced ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled", "balls-in-bins").
-    Infinity without noise."""
-    return _noise_mu(run, 2.0 if run.sampling in ("fixed", "full") else 1.0)
+    `replaced` (always in "fixed" and "full"), by C when one is added, removed or zeroed out. Infinity without noise."""
+    return _noise_mu(run, 2.0 if replaced or run.sampling in ("fixed", "full") else 1.0)
 
 
 def noise_mu_step(run: NoisySGD) -> float:

@@ -77,7 +77,9 @@ def account(asked: AccountSettings) -> None:
     run, record, known, most = asked.run(), asked.susceptibility, asked.attacker_knows, asked.rows_per_person
     rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
     with show.patience(slow_because(run, record)):
-        curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion)
+        curve = account_run(
+            run, susceptibility=record, attacker_knows=known, notion=asked.notion, adjacency=asked.adjacency
+        )
     mu_step, gdp = None, curve if asked.notion == "gdp" else None
     if asked.notion == "gmip" and not isinstance(record, str) and most == 1:
         mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)

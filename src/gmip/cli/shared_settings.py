@@ -18,7 +18,7 @@ from gmip.cli.options import (
     Probability,
     Settings,
 )
-from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTarget, Sampling
+from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, SAMPLINGS, Adjacency, NoisySGD, Notion, PrivacyTarget, Sampling
 
 __all__ = [
     "ACCOUNTING",
@@ -223,6 +223,14 @@ class WhoseSettings(NotionSettings):
             "noise protects. The attacker does not know who is in which batch."
         ),
     ] = 0.0
+    adjacency: Annotated[
+        Adjacency | None,
+        Option("|".join(ADJACENCIES), ACCOUNTING),
+        Field(
+            description="With --notion gdp: how neighbouring data sets differ. Poisson batches and balls-in-bins can "
+            "be asked for replace-one."
+        ),
+    ] = None
 
 
 class TargetSettings(NotionSettings):

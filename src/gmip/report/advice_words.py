@@ -296,7 +296,8 @@ def _calculator_command(
         sizes = _run_options([run.replace(noise_std=0.0) for run in before])
         if sizes is None:
             return None
-        about = " --notion gdp" if alone else whom
+        by = "" if target.adjacency is None else f" --adjacency {target.adjacency}"
+        about = f" --notion gdp{by}" if alone else whom
         return f"gmip calibrate {sizes}{about} --target {target.text}"
     sizes = _run_options(runs)
     if sizes is None or alone:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate, with_least_noise
+from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Recipe, Sampling
@@ -25,14 +26,6 @@ Unit = NDArray[np.float64]
 RANGES: Final = ("clip_norm", "learning_rate")
 CHOICES: Final = ("num_steps", "optimizer")
 SIZES: Final = ("batch_size", "sampling")
-# Neighbours of differential privacy: guarantees under different ones cannot be compared.
-_NEIGHBOURS: Final = {
-    "fixed": "replace",
-    "full": "replace",
-    "poisson": "add",
-    "shuffled": "zero",
-    "balls-in-bins": "add",
-}
 _MOST_STEPS: Final = 400  # by default, unless the recipe has more
 _LARGEST_BATCH: Final = 4096  # by default: time grows with it, and noise hardly falls any more
 
@@ -90,8 +83,8 @@ class SearchSpace:
             steps = {T, max(1, T // 4)}
         own = recipe.sampling
         samplings = {"fixed", "poisson"}
-        if target.notion == "gdp":
-            samplings = {name for name in {own, *samplings} if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
+        if target.notion == "gdp" and target.adjacency is None:  # with other neighbours there is no comparison
+            samplings = {name for name in {own, *samplings} if ADJACENCY[name] == ADJACENCY[own]}
         if recipe.max_batch_size is not None:  # made for this size of Poisson batches
             samplings, sizes = {own}, set()
         reach = _pace(recipe, typical_norm, num_params)

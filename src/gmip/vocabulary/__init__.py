@@ -6,7 +6,7 @@ Nothing here computes privacy, trains or prints; NumPy is all that it needs.
 
 from __future__ import annotations
 
-from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
+from gmip.vocabulary.claims import ADJACENCIES, Adjacency, Claim, Kind, weakest
 from gmip.vocabulary.run import (
     RANDOM_SIZES,
     SAMPLING_FAULTS,
@@ -31,6 +31,7 @@ from gmip.vocabulary.targets import (
 )
 
 __all__ = [
+    "ADJACENCIES",
     "ANY",
     "GOOD_ENOUGH",
     "NOTIONS",

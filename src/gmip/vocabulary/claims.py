@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
-__all__ = ["Adjacency", "Claim", "Kind", "weakest"]
+__all__ = ["ADJACENCIES", "Adjacency", "Claim", "Kind", "weakest"]
 
 #: "bound": no attacker does better under the assumptions. "forecast": one can, because the record is a typical one or a
 #: step of the argument is an approximation. Whoever passes a number on passes its kind on.
 Kind = Literal["bound", "forecast"]
 #: How neighbouring data sets of differential privacy differ.
 Adjacency = Literal["replace-one", "add-or-remove-one", "zero-out-one"]
+ADJACENCIES: Final[tuple[Adjacency, ...]] = get_args(Adjacency)
 
 
 def weakest(kinds: Iterable[Kind]) -> Kind:

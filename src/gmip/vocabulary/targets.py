@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from gmip import _validate as check
 from gmip._numbers import typed
 from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.vocabulary.claims import ADJACENCIES, Adjacency
 
 __all__ = [
     "ANY",
@@ -139,8 +140,8 @@ class PrivacyTarget:
     target_advantage : largest TPR - FPR.
     target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for: of membership, unless notion
         is "gdp".
-    notion, susceptibility, attacker_knows, rows_per_person : as in `gmip.account`; susceptibility and attacker_knows
-        are for "gmip" alone.
+    notion, susceptibility, attacker_knows, adjacency, rows_per_person : as in `gmip.account`; susceptibility and
+        attacker_knows are for "gmip" alone, adjacency for "gdp".
     best_of : only the best of a random number of runs on the same data is published, so many on average: what
         `TradeOff.best_of` leaves has to keep the target. For "gdp" alone.
     """
@@ -153,6 +154,7 @@ class PrivacyTarget:
     notion: Notion = "gmip"
     susceptibility: Susceptibility = None
     attacker_knows: float = 0.0
+    adjacency: Adjacency | None = None
     rows_per_person: int | None = None
     best_of: float | None = None
 
@@ -179,6 +181,12 @@ class PrivacyTarget:
             values = check.susceptibilities(given)
             plain: Any = float(values[0]) if values.size == 1 else tuple(values.tolist())
             object.__setattr__(self, "susceptibility", plain)
+        if self.adjacency is not None:
+            check.one_of("adjacency", self.adjacency, ADJACENCIES)
+            if self.notion != "gdp":
+                raise InvalidArgument(
+                    "needs `notion` = 'gdp'", argument="adjacency", remedy="add it, or leave this out"
+                )
         for name, value in (("susceptibility", given), ("attacker_knows", self.attacker_knows or None)):
             if self.notion == "gdp" and value is not None:
                 raise InvalidArgument("does not apply to `notion` = 'gdp'", argument=name, remedy="leave it out")
@@ -260,7 +268,9 @@ class PrivacyTarget:
     def whose(self) -> dict[str, Any]:
         """Whose privacy it is about: keywords of `gmip.account`."""
         record = np.array(self.susceptibility) if isinstance(self.susceptibility, tuple) else self.susceptibility
-        unit = {} if self.rows_per_person is None else {"rows_per_person": self.rows_per_person}
+        unit = {
+            name: getattr(self, name) for name in ("adjacency", "rows_per_person") if getattr(self, name) is not None
+        }
         return {"notion": self.notion, "susceptibility": record, "attacker_knows": self.attacker_knows, **unit}
 
     def by_noise_alone(self) -> Self:
