@@ -189,7 +189,7 @@ def test_the_help_shows_no_type_of_a_flag_and_an_example(run, command: str) -> N
 
 RUN_OPTIONS = (
     "--dataset-size --batch-size --steps --epochs --params --sampling --clip --noise-multiplier --susceptibility "
-    "--attacker-knows --rows-per-person --notion --explain --json "
+    "--attacker-knows --rows-per-person --notion --adjacency --explain --json "
 )
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr --delta",
@@ -505,6 +505,19 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
 def test_calibrate_takes_the_accounting_options(answer, options, how):
     got = answer("calibrate", *RUN, "--clip", "500", *TARGET, *options)
     assert got["noise_std"] == gmip.calibrate(CLIPPED, target_mu=0.4, **how).noise_std
+
+
+def test_account_and_calibrate_take_other_neighbours(answer, run):
+    argv, how = [*RUN, "--clip", "500", "--sampling", "poisson"], {"notion": "gdp", "adjacency": "replace-one"}
+    asked = ["--notion", "gdp", "--adjacency", "replace-one"]
+    found = gmip.calibrate(CLIPPED.replace(sampling="poisson"), target_mu=0.4, **how)
+    got = answer("calibrate", *argv, *TARGET, *asked)
+    assert (got["noise_std"], got["adjacency"]) == (found.noise_std, "replace-one")
+    got = answer("account", *argv, "--noise-multiplier", repr(found.noise_multiplier), *asked)
+    assert (got["mu"], got["adjacency"]) == (pytest.approx(0.4, rel=1e-5), "replace-one")
+    for command in (["account", *argv], ["calibrate", *argv, *TARGET]):
+        outcome = run(*command, "--adjacency", "replace-one")
+        assert outcome.code == 2 and outcome.err.count("\n") == 1 and "--notion" in outcome.err
 
 
 def test_calibrate_shuffled_epochs(answer):

@@ -45,7 +45,8 @@ def replaced_epoch(shift: float, bins: int, run: int) -> Atoms:
         return Atoms.perfect()
     fine = _FINE * (4.0 if are_coarse() else 1.0)
     width = min(2.0 * math.sqrt(math.sinh(shift * shift) / bins), 2.0 * shift)  # about that of the loss
-    losses, deltas = [], []
+    losses: list[float] = []
+    deltas: list[float] = []
     while not deltas or deltas[-1] > _LEAST:
         loss = 2.0 * width * math.sinh(0.5 * fine * len(losses))
         losses.append(loss)

@@ -82,8 +82,8 @@ class SearchSpace:
         if isinstance(target.susceptibility, str):  # accounting takes half a minute for each number of steps
             steps = {T, max(1, T // 4)}
         own = recipe.sampling
-        samplings = {"fixed", "poisson"}
-        if target.notion == "gdp" and target.adjacency is None:  # with other neighbours there is no comparison
+        samplings: set[Sampling] = {"fixed", "poisson"}
+        if target.notion == "gdp" and target.adjacency != "replace-one":  # with other neighbours there is no comparison
             samplings = {name for name in {own, *samplings} if ADJACENCY[name] == ADJACENCY[own]}
         if recipe.max_batch_size is not None:  # made for this size of Poisson batches
             samplings, sizes = {own}, set()
