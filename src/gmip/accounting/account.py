@@ -114,8 +114,7 @@ def account(
             value="clt",
             remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
         )
-    if adjacency is not None:
-        _computed(adjacency, runs, notion, rows, composition)
+    _computed(adjacency, runs, notion, rows, composition)
     if rows > 1:
         _exactly("rows_per_person", rows, bound, composition)
         return account_for_persons(runs, rows, notion, susceptibility, known)
@@ -123,9 +122,7 @@ def account(
         claim = gdp_claim(runs, composition, adjacency)
         replaced = claim.adjacency == "replace-one"
         curve = _gdp(runs, composition, replaced=replaced)
-        curve.claim = claim
-        steps = [(Gaussian(gdp_mu_step(r, replaced=replaced)), participations(r)) for r in runs]
-        curve.gdp_mu = math.sqrt(sum(times * one.divergence for one, times in steps))
+        curve.claim, curve.gdp_mu = claim, _order_known(runs, replaced=replaced)
         return curve
     if any(r.sampling == "balls-in-bins" for r in runs):
         susceptibility, known, bound = None, 1.0, "tight"  # by noise alone, for any record and attacker
@@ -178,9 +175,11 @@ def _exactly(argument: str, value: object, bound: Bound, composition: Compositio
 
 
 def _computed(
-    adjacency: Adjacency, runs: Sequence[NoisySGD], notion: Notion, rows: int, composition: Composition
+    adjacency: Adjacency | None, runs: Sequence[NoisySGD], notion: Notion, rows: int, composition: Composition
 ) -> None:
     """Refuses neighbours of which nothing is computed."""
+    if adjacency is None:
+        return
     check.one_of("adjacency", adjacency, ADJACENCIES)
     if notion != "gdp":
         raise InvalidArgument(
@@ -352,6 +351,12 @@ def _replaced(run: NoisySGD) -> list[tuple[TradeOff, int]]:
     epochs, left = divmod(run.num_steps, bins)
     parts: list[tuple[TradeOff, int]] = [(Discrete(replaced_epoch(shift, bins, bins)), epochs)] if epochs else []
     return [*parts, (Discrete(replaced_epoch(shift, bins, left)), 1)] if left else parts
+
+
+def _order_known(runs: Sequence[NoisySGD], *, replaced: bool) -> float:
+    """The mu of differential privacy against an attacker who knows in which batches the record is."""
+    tests = [(Gaussian(gdp_mu_step(run, replaced=replaced)), participations(run)) for run in runs]
+    return math.sqrt(sum(times * one.divergence for one, times in tests))
 
 
 def participations(run: NoisySGD) -> int:
