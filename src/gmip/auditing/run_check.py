@@ -21,6 +21,7 @@ from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, Ch
 from gmip.stats.record_tests import (
     cancelled_noise,
     cosine_p_value,
+    equal_entries,
     normal_p_value,
     quadratic_form_p_value,
     shape_p_value,
@@ -273,6 +274,7 @@ _FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another
 _MOST_LAYERS: Final = 40
 _MANY: Final = 2000  # entries of noise, from which on their fourth moment is nearly normal, up to
 _ODD_TAILS: Final = 6.0  # of its standard deviations
+_EQUAL: Final = 1.2  # times the equal entries that chance gives: fewer may come from the arithmetic
 _HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
 _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first is named
     "layers-share-noise",
@@ -313,12 +315,21 @@ def judge_noise(
         z, more = z[left or [0]], [one for one in more if one.index not in size.at_steps]
     squares, entries = _squares(z, more)
     ratio = math.sqrt(float(squares.sum() / entries.sum()))
-    return [
-        between,
-        size,
-        _noise_layers(z, layers, size.status == "failed", ratio, more),
-        _noise_rows(z / max(ratio, 1.0e-300), layers),
-    ]
+    layered = _noise_layers(z, layers, size.status == "failed", ratio, more)
+    rows = _noise_rows(z / max(ratio, 1.0e-300), layers)
+    if all(one.status != "failed" for one in (between, size, layered, rows)):
+        equal, expected, p = equal_entries(z)
+        if p < SHARE and equal > _EQUAL * expected and not any(_rounded(s.published) for s in steps):
+            size = failed("noise-size", "noise-values-repeat", value=float(equal), expected=expected, p_value=p)
+    return [between, size, layered, rows]
+
+
+def _rounded(published: Array) -> bool:
+    """Whether what was published has half precision, so that equal entries say nothing about the noise."""
+    single = published.astype(np.float32)
+    with np.errstate(over="ignore"):
+        half = single.astype(np.float16).astype(np.float32)
+    return bool(np.array_equal(half, single) or not np.any(single.view(np.uint32) & 0xFFFF))
 
 
 def _squares(z: Array, more: Sequence[Look]) -> tuple[Array, Array]:

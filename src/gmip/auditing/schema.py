@@ -230,6 +230,7 @@ CheckFinding = (
         "noise-not-averaged",
         "noise-averaged",
         "noise-not-normal",
+        "noise-values-repeat",
         "noise-repeats",
         "noise-layers-differ",
         "noise-cancels",

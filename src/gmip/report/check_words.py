@@ -136,6 +136,10 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "The noise has the declared size, but is not normal (fourth moment {value}, normal noise has 3). Bounds for "
         "normal noise do not hold for it."
     ),
+    "noise-values-repeat": (
+        "Entries of the noise are equal {value} times ({expected} are expected): it was drawn in half precision, cut "
+        "off, or drawn once and used again in another order. Anyone who knows its values can remove it."
+    ),
     "noise-repeats": (
         "The noise of steps {at} has a correlation of {value}: it was drawn once and used again, or from the same "
         "seed. The {free} of the two steps is free of it."
@@ -161,8 +165,9 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "local-training": "Clients trained before they replied, so what was recorded is no gradient.",
     "some-parameters": "Only some of the parameters were recorded, and the gradient depends on all of them.",
     "not-plain-descent": (
-        "The loop changes the parameters itself, and not by plain gradient descent on what was recorded. Something "
-        "else may have changed them as well."
+        "The loop changes the parameters itself, or the gradient was exchanged after it was recorded, and the "
+        "parameters do not follow from the recorded one by plain gradient descent: something else may have changed "
+        "them, or noise may be missing."
     ),
     "distinct-before": (
         "Before the first recorded step the loss tells members from non-members (AUC {auc}). The model was trained on "

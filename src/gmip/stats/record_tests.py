@@ -54,6 +54,26 @@ def shape_p_value(entries: Array) -> float:
     return float(special.kolmogorov(math.sqrt(chances.size) * distance))
 
 
+_EQUAL = 2.0e-6  # of the size of the noise: entries are equal; some roundings of float32
+_MOST_ENTRIES = 100_000
+
+
+def equal_entries(entries: Array) -> tuple[int, float, float]:
+    """(number found, most that are expected, p-value) of entries of normal noise, of any shape, that are equal but for
+    sign and rounding.
+
+    Noise on a grid, as float16 makes it, cut off, or taken from a store that is used again, in whatever order, has
+    many. The number of close neighbours among sorted independent entries is nearly Poisson, at most that of close pairs
+    in the mean; a gap of the absolute value has the density 1/sqrt(pi) at 0.
+    """
+    flat = np.ravel(entries)
+    flat = np.sort(np.abs(flat[:: -(-flat.size // _MOST_ENTRIES)]))
+    size = math.sqrt(float(np.mean(np.square(flat))))
+    expected = flat.size**2 * _EQUAL / math.sqrt(math.pi)
+    found = int(np.count_nonzero(np.diff(flat) < _EQUAL * size))
+    return found, expected, float(special.gammainc(found, expected)) if found else 1.0
+
+
 def cosine_p_value(cosine: Array | float, dimension: int) -> Array:
     """Two-sided, for the cosine between two independent normal vectors of that dimension. Any shape.
 
@@ -119,7 +139,7 @@ def quadratic_form_p_value(value: float, weights: Array) -> float:
 
 
 Ids = NDArray[np.int64]
-_TESTS = 4  # in which chance plays a part: of sizes, overlaps, records seen and how often each one is
+_TESTS = 5  # in which chance plays a part: of sizes, overlaps, neighbours, records seen and how often each one is
 
 
 def repeated_within(batches: Sequence[Ids]) -> int:
@@ -155,6 +175,38 @@ def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tupl
     chances = np.maximum(np.fft.irfft(law, length), 0.0) if length > 1 else np.ones(1)
     tail = min(float(chances[: found + 1].sum()), float(chances[found:].sum()))
     return min(1.0, 2.0 * tail), float(found), float(expected)
+
+
+def neighbours_p_value(groups: Sequence[Sequence[Ids]]) -> tuple[float, int, float]:
+    """(two-sided p-value, pairs found, pairs expected) of neighbours in the order of the ids that a batch has together.
+
+    `groups` : batches with nobody in common, such as an epoch; one group knows nothing of another. Whoever draws
+    without looking at ids shuffles the labels of records (which batch, or none): mean and variance are exact, the
+    p-value is that of a normal or, if larger, of a Poisson number. It is 1 where the variance is below 4.
+    """
+    everyone = np.unique(np.concatenate([ids for group in groups for ids in group]))
+    total = float(everyone.size)
+    surprise, variance, pairs, expected = 0.0, 0.0, 0, 0.0
+    for group in groups:
+        places = np.searchsorted(everyone, np.concatenate(group))
+        order = np.argsort(places)
+        labels = np.repeat(np.arange(len(group)), [ids.size for ids in group])[order]
+        together = int(np.count_nonzero((np.diff(places[order]) == 1) & (np.diff(labels) == 0)))
+        sizes = np.array([ids.size for ids in group], dtype=np.float64)
+        mean = float(np.sum(sizes * (sizes - 1.0))) / total
+        if total > 2.0:
+            # Pairs of neighbouring pairs that share a record, and that do not.
+            triples = float(np.sum(sizes * (sizes - 1.0) * (sizes - 2.0))) / (total * (total - 1.0))
+            square = float(np.sum(sizes * (sizes - 1.0)))
+            fours = square**2 - float(np.sum(4.0 * sizes**3 - 10.0 * sizes**2 + 6.0 * sizes))
+            fours /= total * (total - 1.0)
+            variance += mean + 2.0 * triples + fours - mean**2
+        surprise += together - mean
+        pairs, expected = pairs + together, expected + mean
+    if variance < 4.0:
+        return 1.0, pairs, expected
+    p = normal_p_value(surprise / math.sqrt(variance))
+    return max(p, float(special.pdtrc(pairs - 1, expected))) if surprise > 0.0 else p, pairs, expected
 
 
 def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, int, float]:
@@ -278,6 +330,11 @@ class Contradiction(NamedTuple):
                 return f"Batches hold {counted} different records; {declared} are expected."
             case "back-too-early":
                 return f"{counted} records come back before an epoch is over."
+            case "ids-in-order":
+                return (
+                    f"Batches hold {counted} pairs of neighbours (records with successive ids; expected "
+                    f"{self.expected:,.1f}): who is in a batch follows from the order of the data."
+                )
             case "not-reshuffled":
                 return (
                     f"The first batches of successive epochs share {counted} records (expected {self.expected:,.1f}): "
@@ -400,6 +457,8 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
     if p < share:
         return Contradiction("batches-overlap", found, expected, p)
+    if (odd := _odd_neighbours([[ids] for ids in batches], share)) is not None:
+        return odd
     p, count, expected = coverage_p_value(batches, total)
     if p < share:
         return Contradiction("records-seen", count, expected, p)
@@ -408,6 +467,11 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     if often > most_often(sizes, total, share * _TESTS):
         return Contradiction("drawn-too-often", often, float(sizes.sum()) / total)
     return None
+
+
+def _odd_neighbours(groups: Sequence[Sequence[Ids]], share: float) -> Contradiction | None:
+    p, found, expected = neighbours_p_value(groups)
+    return Contradiction("ids-in-order", found, expected, p) if p < share else None
 
 
 def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
@@ -424,4 +488,4 @@ def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Con
         p, found, expected = overlap_p_value(list(itertools.pairwise(firsts)), total)
         if p < share:
             return Contradiction("not-reshuffled", found, expected, p)
-    return None
+    return _odd_neighbours([batches[start : start + epoch] for start in starts], share) if epoch > 1 else None

@@ -409,6 +409,7 @@ class Recorder:
         self._hooks: list[Any] = []
         self._num_steps = resume_at or 0
         self._writer: TraceWriter | EpochWriter | None = None  # None on ranks other than the first
+        self._published: list[tuple[int, int]] = []  # the gradients of a step, as they were when it was recorded
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
         self._captures = 0
         self._stores = True  # whether the step under way is recorded, or only counted
@@ -590,7 +591,15 @@ class Recorder:
             )
         self._closure, self._inside = None, False
         self._commit()
-        self._watch.stepped()
+        # Gradients that a later hook or the optimizer itself has exchanged since: what the step did is not known, and
+        # the run check asks whether the parameters follow from what was recorded. (Torch's own may reuse their memory.)
+        reuses = type(optimizer).__module__.startswith("torch.optim") and optimizer.defaults.get("nesterov")
+        if reuses or getattr(optimizer, "grad_scale", None) is not None or self._published == self._identities():
+            self._watch.stepped()
+
+    def _identities(self) -> list[tuple[int, int]]:
+        """Which gradients there are, and how often each was changed in place."""
+        return [(id(p.grad), p.grad._version) for p in self._parameters if p.grad is not None]
 
     def _capture(self, optimizer: Optimizer | None) -> None:
         """Fill the row of the step that `optimizer` is about to take; `_commit` makes it part of the trace."""
@@ -607,6 +616,7 @@ class Recorder:
         self._watch.stepping()
         times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        self._published = self._identities()
         own = self._declared_size if self._declared_size is not None else self._seen
         size = self._batch_size(gradients)
         ids = self._ranks.joined(self._log.take(own))

@@ -37,6 +37,7 @@ SamplingFault = Literal[  # how batches can contradict the declared sampling
     "records-seen",
     "back-too-early",
     "not-reshuffled",
+    "ids-in-order",
 ]
 SAMPLING_FAULTS: Final[tuple[SamplingFault, ...]] = get_args(SamplingFault)
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled", "balls-in-bins")

@@ -139,6 +139,36 @@ def test_what_the_recorder_saw(
     assert (found.status, found.finding) == (status, finding)
 
 
+@pytest.mark.parametrize("how", ["hook", "optimizer", "nesterov"])
+def test_a_gradient_that_is_exchanged_after_it_was_recorded(task: Task, tmp_path: Path, how: str) -> None:
+    """A step without the noise of the record. Torch's own optimizers may reuse the memory of a gradient."""
+
+    def exchange(parameters: Any) -> None:
+        for p in parameters:
+            p.grad = 0.5 * p.grad + 0.1
+
+    class Own(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            exchange(self.param_groups[0]["params"])
+            return super().step(closure)
+
+    torch.manual_seed(0)
+    model = task.make_model()
+    if how == "nesterov":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+    else:
+        optimizer = (Own if how == "optimizer" else torch.optim.SGD)(model.parameters(), lr=0.3)
+    with record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120) as recorder:
+        if how == "hook":
+            optimizer.register_step_pre_hook(lambda *_: exchange(model.parameters()))
+        for _ in range(STEPS):
+            recorder.batch(120)
+            plain_step(task, model, optimizer, np.arange(120))
+    found = continuity(task, Trace.open(tmp_path / "run"))
+    status = ("passed", "as-declared") if how == "nesterov" else ("unchecked", "not-plain-descent")
+    assert (found.status, found.finding) == status
+
+
 def test_no_steps(task: Task, tmp_path: Path) -> None:
     model = task.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)

@@ -62,6 +62,30 @@ def test_noise_that_is_not_normal_in_a_short_run(shape):
     assert failed(noise)["noise-size"].finding == "noise-not-normal"
 
 
+def _reordered(noise: np.ndarray) -> np.ndarray:
+    noise[1::2] = -noise[::2, ::-1]
+    return noise
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda noise: noise.astype(np.float16).astype(float), lambda noise: np.clip(noise, -2.7, 2.7), _reordered],
+    ids=["half precision", "cut off", "used again in another order"],
+)
+def test_noise_whose_values_repeat(change):
+    noise = np.random.default_rng(5).normal(size=(36, 410))
+    assert not failed(noise)
+    published = change(noise) + 1.0e-3 * np.random.default_rng(6).normal(size=410)  # and the gradient is not zero
+    made = steps(published)
+    mean = 1.0e-3 * np.random.default_rng(6).normal(size=410)
+    found = {one.check: one for one in judge_noise(made, [mean] * len(made), LAYERS)}
+    assert found["noise-size"].finding == "noise-values-repeat"
+
+
+def test_a_record_in_half_precision_is_no_fault_of_the_noise():
+    assert not failed(np.random.default_rng(5).normal(size=(36, 410)).astype(np.float16).astype(float))
+
+
 def test_a_column_without_noise():
     noise = drawn(0)
     noise[:, :200].reshape(6, 10, 20)[:, :, 7] = 0.0

@@ -82,6 +82,29 @@ def test_others_are_told(sampling: str, draw: Callable[..., Batches], faults: se
     assert found.sentence.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("sampling", "draw"),
+    [
+        ("shuffled", lambda rng: np.split(np.arange(TOTAL), range(SIZE, TOTAL, SIZE))),  # one epoch, in order
+        ("shuffled", lambda rng: [np.arange(i, 4 * TOTAL, 5) for i in range(5)]),  # every fifth record
+        ("fixed", lambda rng: [(rng.integers(TOTAL) + np.arange(SIZE)) % TOTAL for _ in range(STEPS)]),  # windows
+    ],
+)
+def test_batches_that_follow_the_order_of_the_data(sampling: str, draw: Callable[..., Batches]) -> None:
+    """Ids are any numbers: what counts is their order."""
+    batches = [10 * ids + 3 for ids in draw(np.random.default_rng(0))]
+    size = max(ids.size for ids in batches)
+    found = contradiction(
+        sampling=sampling,
+        dataset_size=np.unique(np.concatenate(batches)).size,
+        batch_size=size,
+        sizes=np.array([ids.size for ids in batches]),
+        batches=batches,
+        share=0.001,
+    )
+    assert found is not None and found.fault == "ids-in-order" and "neighbours" in found.sentence
+
+
 def test_sizes_alone_tell_epochs_and_their_length() -> None:
     rng = np.random.default_rng(1)
     assert judged("fixed", shuffled(rng), known=False) is not None
