@@ -57,8 +57,9 @@ def train(model, optimizer, loader):
 TABLES = """
 import numpy as np
 from sklearn.datasets import load_breast_cancer
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier as Forest
 import gmip
+RandomForestClassifier = lambda trees: Forest(5)  # a hundred take longer
 rng = np.random.default_rng(0)
 X, y = (one[:120] for one in load_breast_cancer(return_X_y=True))
 member_scores, non_member_scores = rng.normal(1, 1, 200), rng.normal(0, 1, 200)

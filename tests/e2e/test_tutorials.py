@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e import follow
 
-DEAR = {"README", "claim", "ddp", "federation", "lightning", "trainer"}
+DEAR = {"README", "claim", "ddp", "federation", "lightning", "opacus", "pytorch", "trainer"}
 PAGES = sorted(path for path in (follow.ROOT / "docs" / "tutorials").glob("*.md") if path.stem not in DEAR)
 
 
