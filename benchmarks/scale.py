@@ -4,6 +4,7 @@
     python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
     python benchmarks/scale.py gpt2 [--length 32]     # GPT-2 small, 64 records, 2 steps; --attack decode
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
+    python benchmarks/scale.py run --steps 5000       # 500 + 500 candidates, 42 parameters: GLiR and the run check
 
 Each point is a process of its own: its processor time (without imports and training) and its peak memory. The exponent
 is the slope of log(time) over log(size) between the last two points, where start-up counts least.
@@ -12,6 +13,7 @@ is the slope of log(time) over log(size) between the last two points, where star
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import subprocess
@@ -33,6 +35,7 @@ from gmip.attacks import Decode, GLiR
 from gmip.attacks.glir import Play
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import gram
+from gmip.auditing.recompute import check_run
 from gmip.errors import GmipWarning
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
@@ -75,6 +78,45 @@ def point(size: dict[str, int]) -> dict[str, float]:
         asked, rest = _candidates(task, trace)
         GLiR(play=Play(stop_when_decided=False)).run(task, trace, asked, task.pool[rest])
         return {"seconds": time.process_time() - start, "before": before, "GiB": _peak()}
+
+
+def long_run() -> Task:
+    """Logistic regression with 42 parameters and noise: 500 members, 500 others, 2,000 background records."""
+    torch.manual_seed(0)
+    inputs = torch.randn(3_000, 20)
+    pool = Examples(inputs, (inputs[:, 0] + torch.randn(3_000) > 0.0).long())
+    recipe = Recipe(dataset_size=500, batch_size=50, num_steps=1, learning_rate=0.1, sampling="shuffled")
+    recipe = dataclasses.replace(recipe, noise_std=0.02, clip_norm=1.0)
+    return Task(name="long", make_model=lambda: nn.Linear(20, 2), pool=pool, test=pool[:10], recipe=recipe)
+
+
+def run_of(steps: int, part: str, folder: str) -> dict[str, float]:
+    """Seconds and GiB of GLiR, or of the run check, on a run of so many steps, which "train" records."""
+    warnings.simplefilter("ignore", GmipWarning)
+    torch.set_num_threads(1)
+    task = long_run()
+    if part == "train":
+        train(task, dataclasses.replace(task.recipe, num_steps=steps), seed=1, out=folder)
+        return {}
+    trace = Trace.open(folder)
+    before, start, sums = _peak(), time.process_time(), {}
+    if part == "check":
+        check_run(task, trace)
+    else:
+        asked, rest = _candidates(task, trace)
+        found = GLiR().run(task, trace, asked, task.pool[rest])
+        sums = {"scores": float(np.abs(found.scores).sum()), "steps": found.facts["steps"]}
+    return {"seconds": time.process_time() - start, "before": before, "GiB": _peak(), **sums}
+
+
+def long_runs(steps: int) -> None:
+    """One line for GLiR and one for the run check, each a process of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        for part in ("train", "glir", "check"):
+            begin = f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import scale; "
+            call = f"print(scale.run_of({steps}, {part!r}, {folder + '/run'!r}))"
+            done = subprocess.run([sys.executable, "-c", begin + call], capture_output=True, text=True, check=True)
+            print(f"{steps:,} steps, {part}: {done.stdout.strip()}", flush=True)
 
 
 def growth(long: bool) -> None:
@@ -206,8 +248,9 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("growth", "gpt2", "resnet18"), default="growth")
+    parser.add_argument("part", nargs="?", choices=("growth", "gpt2", "resnet18", "run"), default="growth")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--steps", type=int, default=5_000, help="of the long run")
     parser.add_argument("--length", type=int, default=32, help="tokens of a text")
     parser.add_argument("--attack", choices=("glir", "decode"), default="glir")
     parser.add_argument("--limit", default="2 GiB", help="memory_limit of the attack")
@@ -218,6 +261,8 @@ def main() -> None:
         print(json.dumps(point(json.loads(wanted.point))))
     elif wanted.part == "gpt2":
         large(wanted.length, wanted.attack, wanted.limit)
+    elif wanted.part == "run":
+        long_runs(wanted.steps)
     elif wanted.part == "resnet18":
         convolutions(96 if wanted.long else 32)
     else:

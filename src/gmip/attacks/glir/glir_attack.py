@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -486,6 +487,7 @@ class GLiR(StepAttack):
             shrinkage=self.shrinkage,
             seed=self.seed,
             listed=self.holds_list,
+            batches=source.epochs or math.inf,
         )
         kept = NOWHERE if source.joint else source.work.parts
         return scores_by_play(source.each(), run, kept, source.work.budget)

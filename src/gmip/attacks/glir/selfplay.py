@@ -327,35 +327,63 @@ class Total:
     "mixture": log(1 - p + p exp(inside)) for each step; of a shuffled epoch log(sum_t p_t exp(inside_t) + rest), as a
     record is in exactly one of its batches, and `rest` is the share of the batches that were not seen. Other methods:
     the plain sum.
+
+    batches : of an epoch, after which nothing of it is held but its part of the sum; steps come in any order. None:
+        they come in order, and the next epoch ends the one before.
     """
 
-    def __init__(self, *, mixture: bool) -> None:
-        self.mixture = mixture
+    def __init__(self, *, mixture: bool, batches: float | None = None) -> None:
+        self.mixture, self.batches = mixture, batches
         self._closed: Any = 0.0
-        self._open: Any = None
-        self._left, self._epoch = 1.0, -1.0
+        self._open: dict[float, tuple[Any, float, int]] = {}  # epoch -> log sum, share not seen, batches seen
 
     def add(self, inside: Array, absent: Array | float, how: Array) -> None:
-        rate, shuffled, epoch = how[:3]
+        rate, shuffled, epoch = (float(one) for one in how[:3])
         if not self.mixture or rate == 1.0:
             self._closed = self._closed + inside
         elif not shuffled:
             self._closed = self._closed + np.logaddexp(np.log1p(-rate) + absent, np.log(rate) + inside)
         else:
-            if epoch != self._epoch:
-                self._closed, self._open = self.value(), None
-                self._left, self._epoch = 1.0, epoch
-            part = np.log(rate) + inside
-            self._open = part if self._open is None else np.logaddexp(self._open, part)
-            self._left -= rate
+            if self.batches is None and epoch not in self._open:
+                self._closed, self._open = self.value(), {}
+            part, (seen, left, count) = np.log(rate) + inside, self._open.get(epoch, (None, 1.0, 0))
+            self._open[epoch] = part if seen is None else np.logaddexp(seen, part), left - rate, count + 1
+            if self.batches is not None and count + 1 >= self.batches:
+                self._closed = self._closed + self._epoch(*self._open.pop(epoch))
 
     def value(self) -> Any:
-        if self._open is None:
-            return self._closed
-        seen = self._open
-        if self._left > 1.0e-9:
-            seen = np.logaddexp(np.log(self._left), seen)
-        return self._closed + seen
+        total = self._closed
+        for part in self._open.values():
+            total = total + self._epoch(*part)
+        return total
+
+    @staticmethod
+    def _epoch(seen: Any, left: float, count: int) -> Any:
+        return np.logaddexp(np.log(left), seen) if left > 1.0e-9 else seen
+
+
+class _Sums:
+    """The totals over the steps so far, of which few numbers each are kept: of the candidates, of background records,
+    of the games, and the candidates' log-likelihood ratios."""
+
+    def __init__(self, *, mixture: bool, batches: float | None) -> None:
+        self.scores, self.null, self.games, self.llr = (Total(mixture=mixture, batches=batches) for _ in range(4))
+        self.how: dict[int, Array] = {}
+        self.spectra: dict[int, Array] = {}
+        self._susceptibility: Any = 0.0
+
+    def add(self, number: int, step: StepFound) -> None:
+        self.how[number], self.spectra[number] = step.how, step.spectrum
+        self._susceptibility = self._susceptibility + step.susceptibility
+        self.scores.add(step.inside, step.absent[0], step.how)
+        self.null.add(step.null, step.absent[0], step.how)
+        self.games.add(step.games, step.absent[1:, None], step.how)
+        self.llr.add(step.llr, step.absent[0], step.how)
+
+    @property
+    def susceptibility(self) -> Array | None:
+        mean = self._susceptibility / len(self.how)
+        return None if np.isnan(mean).any() else mean
 
 
 class PlayedScores(NamedTuple):
@@ -389,6 +417,7 @@ class PlayedRun:
     """One attack with self-play.
 
     listed : the candidates are part of the fit, unlabelled.
+    batches : of a shuffled epoch; what is held of an epoch goes once so many are seen.
     """
 
     background: int
@@ -400,6 +429,7 @@ class PlayedRun:
     shrinkage: Shrinkage | None
     seed: int
     listed: bool
+    batches: float = math.inf
 
     def __post_init__(self) -> None:
         m, c = self.background, self.candidates
@@ -434,79 +464,79 @@ class PlayedRun:
 
         Further steps of a sequence are left out once they could tell nothing (`Play.stop_when_decided`).
         """
-        found: dict[int, StepFound] = {}
+        in_order = not isinstance(steps, Sequence)
+        sums = _Sums(mixture=self.method == "mixture", batches=None if in_order else self.batches)
         if not isinstance(steps, Sequence):
             todo = enumerate(steps)
             first = [self._played(make(), number) for number, make in itertools.islice(todo, self.play.tuning_steps)]
             if not first:
                 raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-            best = self._settle(first, found, NOWHERE)
+            best, settled = self._settle(first, NOWHERE)
+            for number, step in settled.items():
+                sums.add(number, step)
             number = len(first) - 1
             for number, make in todo:
-                self._take(found, number, make, best, NOWHERE)
-            return self._put_together(found, number + 1)
-        for number in range(len(steps)):
-            saved = kept.get(number)
-            if saved is not None:
-                found[number] = StepFound(**saved.arrays)
+                self._take(sums, number, make, best, NOWHERE)
+            return self._put_together(sums, number + 1)
         tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
-        if found:
-            how = found[next(number for number in (*tuning, *found) if number in found)].how
+        saved = {number: known for number in tuning if (known := _saved(kept, number)) is not None}
+        if saved:
+            how = next(iter(saved.values())).how
             best = self.grid.index((float(how[3]), float(how[4])))
-            for number in tuning:  # the order of the others, and when to stop, rest on all of these
-                if number not in found:
-                    self._take(found, number, steps[number], best, kept)
         else:
-            best = self._settle([self._played(steps[number](), number) for number in tuning], found, kept)
+            best, saved = self._settle([self._played(steps[number](), number) for number in tuning], kept)
+        areas: dict[int, float] = {}
+        for number in tuning:  # the order of the others, and when to stop, rest on all of these
+            one = saved.pop(number) if number in saved else self._scored_step(steps[number](), number, best, kept)
+            if one is not None:
+                areas[number] = float(game_aucs(one.games, self.games.inside).mean())
+                sums.add(number, one)
         longest, decided = 0.0, False
-        for number in self._by_weight(len(steps), found, tuning):
+        for number in _by_weight(len(steps), areas):
+            one = _saved(kept, number)
+            if one is not None:
+                sums.add(number, one)
+                continue
             start = math.inf if time is None else time.left()
-            decided = self._decided(found)
+            decided = self._decided(sums)
             if decided or start < longest:
                 break
-            self._take(found, number, steps[number], best, kept)
+            self._take(sums, number, steps[number], best, kept)
             longest = 0.0 if time is None else max(longest, start - time.left())
-        return self._put_together(found, len(steps), decided=decided)
+        return self._put_together(sums, len(steps), decided=decided)
 
-    def _take(
-        self, found: dict[int, StepFound], number: int, make: Callable[[], StepView], best: int, kept: Store
-    ) -> None:
-        """Score a step by the chosen setting. Where the background is too small for that at this step, another one that
+    def _take(self, sums: _Sums, number: int, make: Callable[[], StepView], best: int, kept: Store) -> None:
+        one = self._scored_step(make(), number, best, kept)
+        if one is not None:
+            sums.add(number, one)
+
+    def _scored_step(self, view: StepView, number: int, best: int, kept: Store) -> StepFound | None:
+        """A step by the chosen setting. Where the background is too small for that at this step, another one that
         it is enough for is chosen by the games of the step; where there is none, the step is left out."""
-        view = make()
         step = self._played(view, number, best)
         if best not in step.games:
             step = self._played(view, number)
             tuning = slice(self.games.tuning)
             areas = {i: game_aucs(step.games[i][0][tuning], self.games.inside[tuning]).mean() for i in step.games}
             if not areas:
-                return
+                return None
             best = max(areas, key=lambda i: float(areas[i]))
-        self._keep(found, number, self._finish(step, best), kept)
+        one = self._finish(step, best)
+        kept.put(number, one._asdict())
+        return one
 
-    def _decided(self, found: Mapping[int, StepFound]) -> bool:
+    def _decided(self, sums: _Sums) -> bool:
         """Whether more steps could tell nothing more about anybody."""
-        if not self.play.stop_when_decided or self.method == "paper":
+        if not self.play.stop_when_decided or self.method == "paper" or not sums.how:
             return False
-        scores, null, games, _ = self._totals(found)
+        scores, null, games = sums.scores.value(), sums.null.value(), sums.games.value()
         lowest = np.quantile(games[self.games.inside], _DECIDED)
         highest = np.quantile(games[~self.games.inside], 1.0 - _DECIDED)
+        if not lowest > highest:
+            return False
         seen = np.concatenate([scores, null[~np.isnan(null)]])
         # In a run that is not what its games assume, records lie between the two.
-        between = np.mean((seen > highest) & (seen < lowest))
-        return bool(lowest > highest and between <= _BETWEEN)
-
-    def _by_weight(self, count: int, found: Mapping[int, StepFound], tuning: list[int]) -> list[int]:
-        """The steps that are left, the most telling first: by what the games found at those that chose the setting."""
-        known = [number for number in tuning if number in found]
-        areas = [float(game_aucs(found[number].games, self.games.inside).mean()) for number in known]
-        weight = np.interp(np.arange(count), known, areas) if known else np.zeros(count)
-        rest = [number for number in range(count) if number not in found]
-        return sorted(rest, key=lambda number: (-weight[number], number))
-
-    def _keep(self, found: dict[int, StepFound], number: int, one: StepFound, kept: Store) -> None:
-        found[number] = one
-        kept.put(number, one._asdict())
+        return bool(np.mean((seen > highest) & (seen < lowest)) <= _BETWEEN)
 
     # -- games --
 
@@ -556,7 +586,7 @@ class PlayedRun:
         rest = metric.played(self.games.draw(step.view, step.number), inside=False).of(slice(self.games.tuning, None))
         return np.concatenate([inside, self._inside(scale, rest)]), np.concatenate([absent, scale.absent(rest)])
 
-    def _settle(self, waiting: list[_Waiting], found: dict[int, StepFound], kept: Store) -> int:
+    def _settle(self, waiting: list[_Waiting], kept: Store) -> tuple[int, dict[int, StepFound]]:
         """Choose the setting by the tuning games, and finish the steps with it."""
         usable = [i for i in range(len(self.grid)) if all(i in step.games for step in waiting)]
         if not usable:
@@ -575,9 +605,11 @@ class PlayedRun:
                 total.add(inside[tuning], absent[tuning, None], self._how(step.view, self.grid[i], 0))
             areas.append(float(game_aucs(total.value(), self.games.inside[tuning]).mean()))
         best = usable[int(np.argmax(areas))]
+        found = {}
         for step in waiting:
-            self._keep(found, step.number, self._finish(step, best), kept)
-        return best
+            found[step.number] = self._finish(step, best)
+            kept.put(step.number, found[step.number]._asdict())
+        return best, found
 
     # -- the run itself --
 
@@ -605,33 +637,19 @@ class PlayedRun:
             spectrum=fit.spectrum,
         )
 
-    def _totals(self, by_number: Mapping[int, StepFound]) -> tuple[Array, Array, Array, Array]:
-        """The totals over all steps: of the candidates, of background records, of the games, and the candidates'
-        log-likelihood ratios."""
-        mixture = self.method == "mixture"
-        scores, null, games, llr = (Total(mixture=mixture) for _ in range(4))
-        for _, step in sorted(by_number.items()):
-            scores.add(step.inside, step.absent[0], step.how)
-            null.add(step.null, step.absent[0], step.how)
-            games.add(step.games, step.absent[1:, None], step.how)
-            llr.add(step.llr, step.absent[0], step.how)
-        return scores.value(), null.value(), games.value(), llr.value()
-
-    def _put_together(self, by_number: Mapping[int, StepFound], count: int, *, decided: bool = False) -> PlayedScores:
-        found = [by_number[number] for number in sorted(by_number)]
-        scores, null, games, llr = self._totals(by_number)
-        rest = slice(self.games.tuning, None)
-        k = np.mean([step.susceptibility for step in found], axis=0)
+    def _put_together(self, sums: _Sums, count: int, *, decided: bool = False) -> PlayedScores:
+        null, games, order = sums.null.value(), sums.games.value(), sorted(sums.how)
+        rest, first = slice(self.games.tuning, None), sums.how[order[0]]
         return PlayedScores(
-            scores=scores,
-            llr=llr,
+            scores=sums.scores.value(),
+            llr=sums.llr.value(),
             null=null[~np.isnan(null)],
             prediction=Prediction.of(games[rest], self.games.inside[rest]),
-            susceptibility=None if np.isnan(k).any() else k,
-            ranks=tuple(int(step.how[5]) for step in found),
-            spectra=tuple(step.spectrum for step in found),
-            setting=(float(found[0].how[3]), float(found[0].how[4])),
-            left_out=count - len(found),
+            susceptibility=sums.susceptibility,
+            ranks=tuple(int(sums.how[number][5]) for number in order),
+            spectra=tuple(sums.spectra[number] for number in order),
+            setting=(float(first[3]), float(first[4])),
+            left_out=count - len(order),
             decided=decided,
         )
 
@@ -664,3 +682,16 @@ class PlayedRun:
 
     def _how(self, view: StepView, setting: Setting, rank: int) -> Array:
         return np.array([view.sample_rate, view.sampling == "shuffled", view.epoch, *setting, rank], dtype=np.float64)
+
+
+def _saved(kept: Store, number: int) -> StepFound | None:
+    """What is kept of a step of an earlier attempt."""
+    entry = kept.get(number)
+    return None if entry is None else StepFound(**entry.arrays)
+
+
+def _by_weight(count: int, areas: Mapping[int, float]) -> list[int]:
+    """The steps that are left, the most telling first: by what the games found at those that chose the setting."""
+    weight = np.interp(np.arange(count), list(areas), list(areas.values())) if areas else np.zeros(count)
+    rest = [number for number in range(count) if number not in areas]
+    return sorted(rest, key=lambda number: (-weight[number], number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import Play, View
-from gmip.attacks.glir.selfplay import PlayedRun, PlayedScores
+from gmip.attacks.glir.selfplay import PlayedRun, PlayedScores, Total
 from gmip.store import Store
 
 PLAY = Play(games=6, tuning_games=3, grid=((1e-12, 1e-3), (1e-12, 1e-1)))
@@ -94,3 +95,43 @@ def test_a_step_that_the_setting_does_not_suit_takes_another(listed: bool, tmp_p
     assert found.setting == grid[0] and found.left_out == 0 and np.isfinite(found.scores).all()
     second = kept.get(1)
     assert second is not None and second.arrays["how"][4] == grid[1][1]
+
+
+def test_epochs_in_any_order_give_the_sum_by_definition() -> None:
+    """A record is in one of 4 batches of an epoch, or in the fifth of the data that is dropped."""
+    rng, rate, epochs = np.random.default_rng(0), 0.2, 3
+    says = rng.normal(size=(epochs, 4, 7))
+    expected = np.sum(np.log(rate * np.exp(says).sum(axis=1) + (1.0 - 4 * rate)), axis=0)
+    total = Total(mixture=True, batches=4)
+    for place in rng.permutation(epochs * 4).tolist():
+        total.add(says.reshape(-1, 7)[place], 0.0, np.array([rate, 1.0, place // 4]))
+    np.testing.assert_allclose(total.value(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "shuffled"])
+def test_memory_does_not_grow_with_the_steps(sampling: str) -> None:
+    """Games of one step are 66 x 125 numbers, 66 kB; forty more steps leave no more than their spectra."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(560, 6))
+
+    def peak(steps: int) -> int:
+        def view(t: int) -> View:
+            how = {"sampling": sampling, "epoch": t // 2, "drawn": 10 * (t % 2)}
+            return View(
+                mean=rows[t : t + 10].mean(0), candidates=rows[:60], background=rows[60:], batch_size=10,
+                sample_rate=0.5, **how,
+            )  # fmt: skip
+
+        play = Play(games=60, tuning_games=6, grid=((1e-12, 1e-3),), tuning_steps=2, stop_when_decided=False)
+        run = PlayedRun(
+            background=500, candidates=60, dataset_size=MEMBERS, method="mixture", play=play, grid=list(play.grid),
+            shrinkage=None, seed=0, listed=False, batches=2,
+        )  # fmt: skip
+        tracemalloc.start()
+        run.run([lambda t=t: view(t) for t in range(steps)])  # type: ignore[misc]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(10)
+    assert peak(50) - peak(10) < 400_000
