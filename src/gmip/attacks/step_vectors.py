@@ -99,7 +99,6 @@ def collect(
         "materialise" otherwise, and the other of these two where only that fits into memory_limit.
     """
     several = list(steps) if isinstance(steps, Sequence) else [steps]
-    means = [_mean(step, gradients.num_params) for step in several]
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     if projection is not None:
         projection = check.count("projection", projection)
@@ -110,6 +109,7 @@ def collect(
         points, m = compress(total), len(background)
         extra = len(several) * gradients.num_params - points.shape[1]
         return StepVectors(points[:m], points[m:-1], points[-1], extra, "gram")
+    means = [_mean(step, gradients.num_params) for step in several]
     gradients = gradients.within(limit // _WORKING)
     project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
     return _by_rows(gradients, several, means, background, candidates, project)
@@ -221,12 +221,10 @@ def inner_products(
     size = len(background) + len(candidates) + 1
     total = start
     for done, step in enumerate(steps, 1):
-        here = gradients.at(step.parameters)
-        mean = _mean(step, gradients.num_params)
         found = gram(
-            here,
+            gradients.at(step.parameters),
             (background, candidates),
-            mean,
+            _mean(step, gradients.num_params),
             memory_limit=limit - (0 if total is None else total.nbytes),
             precision=gradients.dtype,
             runner=runner,

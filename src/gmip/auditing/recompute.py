@@ -162,6 +162,7 @@ _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of floa
 _COMPARED: Final = 300  # members whose gradients are compared with the noise
 _WHOLE: Final = 600  # members up to whom all inner products of their gradients are computed
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
+_LARGE: Final = 20_000_000  # parameters from which on gradients are in single precision, their sums in double
 _MOST_WORK: Final = 2.0e10  # members times parameters times steps
 _MORE_WORK: Final = 1.0e9  # of steps that are looked at because the first ones are not precise enough
 _RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains, and
@@ -354,8 +355,11 @@ def _recomputed(
         return _Found(_unchecked_all(trace, "not-a-mean" if header.local is None else "local-training"))
     model = run_model(task, trace, device=device)
     unclipped = dataclasses.replace(header, clip_norm=None)
+    # Several vectors of all parameters are held for each step; the training itself was in single precision.
+    dtype = torch.float32 if header.num_params > _LARGE else torch.float64
     plain, clipped = (
-        PerExampleGradients.for_trace(model, task.loss, one, memory_limit=memory_limit) for one in (unclipped, header)
+        PerExampleGradients.for_trace(model, task.loss, one, memory_limit=memory_limit, dtype=dtype)
+        for one in (unclipped, header)
     )
     gradients = _MemberGradients(task, trace, members, plain, clipped, tuple(dropouts(model)), progress)
     chosen = _chosen(trace, STEPS if most is None else most)
@@ -449,26 +453,30 @@ class _MemberGradients:
     def recomputed(self, step: Step, ids: Ids, *, compare: bool = True) -> RecomputedStep:
         """`compare` : some members' gradients with what is left, too."""
         here, limit, info = self.plain.at(step.parameters), self.trace.header.clip_norm, step.info
-        expected = torch.zeros(self.plain.num_params, dtype=torch.float64)
-        unclipped, by_layer = torch.zeros_like(expected), torch.zeros_like(expected)
-        wider = torch.zeros(0 if limit is None else len(WIDER), self.plain.num_params, dtype=torch.float64)
+        ways = 1 if limit is None else 3 + len(WIDER)  # expected, unclipped, by layer, wider
+        sums = torch.zeros(ways, self.plain.num_params, dtype=torch.float64)
         total, largest = 0.0, 0.0
-        examples = self.task.pool[ids]
-        for rows in here.chunks(examples):
+        for rows in here.chunks(self.task.pool[ids]):
             norms = torch.linalg.vector_norm(rows, dim=1)
             factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
-            expected += (factor @ rows).cpu()
-            unclipped += rows.sum(0).cpu()
             total += float((factor * norms).sum())
             largest = max(largest, float((factor * norms).max()))
-            if limit is None:
-                continue
-            wider += (torch.stack([(times * limit / norms).clamp(max=1.0) for times in WIDER]) @ rows).cpu()
-            for layer in self.layers:
-                own = torch.linalg.vector_norm(rows[:, layer.place], dim=1)
-                by_layer[layer.place] += ((limit / own).clamp(max=1.0) @ rows[:, layer.place]).cpu()
+            factors = [factor]
+            if limit is not None:
+                factors += [torch.ones_like(norms), *((times * limit / norms).clamp(max=1.0) for times in WIDER)]
+            weights = torch.stack(factors)
+            for layer in self.layers:  # a layer at a time: what passes by is small
+                part = rows[:, layer.place]
+                sums[: len(weights), layer.place] += (weights @ part).cpu()
+                if limit is not None:
+                    own = torch.linalg.vector_norm(part, dim=1)
+                    sums[-1, layer.place] += ((limit / own).clamp(max=1.0) @ part).cpu()
+            del rows, part  # before the next ones are made
+        del here
         published = _published(step)
-        mean = (expected / info.divisor).numpy()
+        means = sums.div_(info.divisor).to(self.plain.dtype).numpy()
+        del sums
+        mean = means[0]
         among = None
         if compare and info.noise_std > 0.0:
             some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
@@ -489,9 +497,9 @@ class _MemberGradients:
             index=info.index,
             published=published,
             expected=mean,
-            unclipped=(unclipped / info.divisor).numpy(),
-            by_layer=mean if limit is None else (by_layer / info.divisor).numpy(),
-            wider=(wider / info.divisor).numpy(),
+            unclipped=mean if limit is None else means[1],
+            by_layer=mean if limit is None else means[-1],
+            wider=means[2:-1],
             noise_std=info.noise_std,
             size=info.batch_size,
             divisor=info.divisor,

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import gmip
-from gmip.auditing import check_run
+from gmip.auditing import check_run, recompute
 from gmip.auditing.schema import BeyondReach, RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.report.check_words import headline, sentence
@@ -379,3 +379,16 @@ def test_steps_of_an_odd_size_are_looked_at(task: Task, tmp_path: Path) -> None:
     silent = {41, 42, 43}
     found = run_of_many(task, tmp_path / "a", lambda step, like: [z * (step not in silent) for z in seeded(step, like)])
     assert not found.passed and set(found.steps) & silent
+
+
+@pytest.mark.parametrize("fault", ["", "noise off by n", "no clipping"])
+def test_large_models_in_single_precision_have_the_same_findings(
+    task: Task, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_run(task, tmp_path, NOISY, FAULTS[fault] if fault else Fault(), seed=100)
+    double = check_run(task, tmp_path)
+    monkeypatch.setattr(recompute, "_LARGE", 0)
+    single = check_run(task, tmp_path)
+    found, expected = ([(one.check, one.finding) for one in run.outcomes] for run in (single, double))
+    assert found == expected
+    np.testing.assert_allclose(single.least_noise, double.least_noise, rtol=1e-4)
