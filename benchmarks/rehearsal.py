@@ -242,7 +242,9 @@ def table(head: str, names: list[str], seeds: list[int], play: Callable[..., dic
         cells += [shares(runs), mean(runs, "self-play", 3), mean(runs, "rho", 2)]
         cells += [mean(runs, "publications", 1), mean(runs, "seconds", 1)]
         areas = [auc(*one["rehearsal"]) for one in nulls]
-        error = f" ± {np.std(areas, ddof=1) / len(areas) ** 0.5:.3f}" if len(areas) > 1 else ""
+        # What chance alone does: a few seeds would estimate it by chance, too.
+        chance = [(len(a) + len(b) + 1) / (12 * len(a) * len(b)) for a, b in (one["rehearsal"] for one in nulls)]
+        error = f" ± {np.sqrt(np.sum(chance)) / len(nulls):.3f}" if nulls else ""
         cells += [f"{np.mean(areas):.3f}{error}" if nulls else "", shares(nulls), mean(nulls, "rho", 2)]
         print(f"| {' | '.join(cells)} |", flush=True)
         for seed, one in zip([*seeds, *seeds], [*both[0], *both[1]], strict=True):
@@ -417,7 +419,7 @@ def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Any]
     recipe = Recipe(dataset_size=size, batch_size=10, num_steps=1, learning_rate=0.05, sampling="shuffled")
     task = Task(name=name, make_model=make, pool=data, test=data[:10], recipe=recipe)
     order = np.random.default_rng(seed).permutation(len(data))
-    inside, outside, hidden = np.split(order, [size, 2 * size])
+    inside, outside, hidden = np.split(order, [size, 2 * size + STRANGERS])
     trained, hidden = (hidden[:size], hidden[size:]) if null else (inside, hidden)
     torch.manual_seed(seed)
     model = make()

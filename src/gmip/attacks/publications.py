@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -33,6 +33,12 @@ ADAM: Final = ("adam", "adamw")
 SGD: Final = ("sgd",)
 _FIRST: Final = ("exp_avg", "momentum_buffer")  # names of the first moment in torch's optimizers
 _SECOND: Final = "exp_avg_sq"
+
+Heard = Callable[[int], None]  # who hears of how many more records there is news
+
+
+def unheard(count: int) -> None:
+    """Nobody hears of it."""
 
 
 class Moment(NamedTuple):
@@ -150,7 +156,7 @@ class Replay:
         self.parameters = [p for _, p in trainable_parameters(self._model)]
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
-    def train(self, start: Moment, records: Examples, rng: np.random.Generator) -> Moment:
+    def train(self, start: Moment, records: Examples, rng: np.random.Generator, heard: Heard = unheard) -> Moment:
         """The moment after the K steps, on these records in random order."""
         with torch.no_grad():
             for name, buffer in self._model.named_buffers():
@@ -161,7 +167,8 @@ class Replay:
         batches = self._batches(len(records), rng)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**62)))
-            for rate in self.way.rates:
+            steps, count = len(self.way.rates), len(records)
+            for step, rate in enumerate(self.way.rates):
                 part = records[next(batches)]
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -170,6 +177,7 @@ class Replay:
                 if self.way.whole_clip_norm is not None:
                     nn.utils.clip_grad_norm_(self.parameters, self.way.whole_clip_norm)
                 optimizer.step()
+                heard(count * (step + 1) // steps - count * step // steps)
         return self._taken(optimizer, start.step + len(self.way.rates))
 
     def _batches(self, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
@@ -282,8 +290,8 @@ class Publication(ABC):
     ends: tuple[Vector, Vector] | None = None
 
     @abstractmethod
-    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
-        """What these records would have published."""
+    def replayed(self, records: Examples, rng: np.random.Generator, heard: Heard = unheard) -> Published:
+        """What these records would have published; `heard` is told of all of them, some at a time."""
 
 
 class Move(Publication):
@@ -313,10 +321,10 @@ class Move(Publication):
             begun = stand_in[0]
             self._start = start._replace(first=begun.first, second=begun.second, step=begun.step)
 
-    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
+    def replayed(self, records: Examples, rng: np.random.Generator, heard: Heard = unheard) -> Published:
         """What these records would have published, in random order."""
         parts = np.array_split(rng.permutation(len(records)), self._clients)
-        reached = [self._replay.train(self._start, records[part], rng) for part in parts]
+        reached = [self._replay.train(self._start, records[part], rng, heard) for part in parts]
         end = reached[0]
         if self._clients > 1:
             sizes = [len(part) for part in parts]
@@ -348,11 +356,12 @@ class RecordedGradient(Publication):
             vector /= step.info.clip_factor
         self.seen = self._published(vector)
 
-    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
+    def replayed(self, records: Examples, rng: np.random.Generator, heard: Heard = unheard) -> Published:
         """What these records would have published; dropout, noise and whatever `publish` draws are drawn anew."""
         parts = np.array_split(rng.permutation(len(records)), 1 if self._local is None else self._local.clients)
         vectors = [self._one(records[part], rng) for part in parts]
         vector = np.average(vectors, axis=0, weights=[len(part) for part in parts])
+        heard(len(records))
         return self._published(vector + self._info.noise_std * rng.standard_normal(len(vector)))
 
     def _published(self, vector: Vector) -> Published:

@@ -27,6 +27,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.publications import (
     ADAM,
     CheckpointedModel,
+    Heard,
     Moment,
     Move,
     Publication,
@@ -38,6 +39,7 @@ from gmip.attacks.publications import (
     mean_gradient,
     set_flat,
     settle_norms,
+    unheard,
 )
 from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
 from gmip.attacks.signals import released_model, run_model
@@ -57,7 +59,11 @@ _ROOM: Final = 20  # dimensions that must be left beside the list
 _DIMENSIONS: Final = 16_384  # of gradients; more are sketched
 _PLAYED: Final = 100  # pseudo-members by whom the shape of the error is chosen
 _FEWEST_REHEARSALS: Final = 8  # however little time there is
-_REHEARSED: Final = 0.6  # of the time for a publication: the rest is for the list
+_REHEARSED: Final = 0.6  # at most, of the time for a publication: the rest is for the list
+_SLACK: Final = 1.3  # times what gradients of the list take: its linear algebra
+_OVERRUN: Final = 1.2  # times the budget: what is said
+_AT_ONCE: Final = 2**27  # bytes of gradients that are sketched together, of the few records at least
+_FEW: Final = 8
 _RHO: Final = (0.25, 2.0)  # of the scale of the error, real to self-play: outside, the recipe is another
 
 
@@ -145,19 +151,28 @@ class Rehearsal(Attack):
         count = len(parts)
         places = np.unique(np.linspace(0, count - 1, min(self.publications, count)).round().astype(int)).tolist()
         middle = places[len(places) // 2]
-        counted, shape, longest = Counted(progress, len(places), self.rehearsals), SHAPES[0], 0.0
+        # In records: rehearsals, of which two plays of self-play take as long as six, and gradients.
+        each = (self.rehearsals + 6) * stage.size + len(stage.shown) + len(stage.listed)
+        counted, shape, longest = Counted(progress, len(places), each), SHAPES[0], 0.0
+        stage.heard = counted.records
         found: list[tuple[_Part, _Told]] = []
         for place in [middle, *(one for one in places if one != middle)]:
             start = time.monotonic()
             if found and progress.budget.left() < longest:
                 warn(f"attack {self.name!r} used {len(found)} of {len(places)} publications to stay within the budget.")
                 break
-            case = _Case(stage, parts[place].open(stage), progress.budget, counted.records)
+            case = _Case(stage, parts[place].open(stage), progress.budget)
             if not found:
                 shape = case.chosen()
             found.append((parts[place], case.told(shape)))
             counted.ready()
             longest = max(longest, time.monotonic() - start)
+        seconds = progress.budget.seconds
+        if (taken := seconds - progress.budget.left()) > _OVERRUN * seconds:
+            warn(
+                f"attack {self.name!r} took {taken:.0f} seconds of the {seconds:.0f} that it had: {_FEWEST_REHEARSALS} "
+                "rehearsals of one publication and the gradients of the list are the least it needs."
+            )
         return self._summed(found, shape, stage, cut_short=len(found) < len(places))
 
     def _summed(
@@ -320,6 +335,8 @@ class _Stage:
             )
         _, self.listed, self.others = with_decoys(who, decoys, attack.seed)
         self._centre: tuple[Array, Array] | None = None
+        self._rows: torch.Tensor | None = None
+        self.heard: Heard = unheard
         first = rng.permutation(len(self.others))
         self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
 
@@ -340,8 +357,20 @@ class _Stage:
     def vectors(self, at: Array, records: Examples) -> Array:
         """Gradients of single records in eval mode, shape (n, d)."""
         self._move_to(at)
-        gradients = PerExampleGradients(self._own, self.task.loss, dtype=torch.float32)
-        return np.concatenate([self.short(chunk) for chunk in gradients.chunks(records)])
+        gradients = PerExampleGradients(self._own, self.task.loss, dtype=torch.float32).heard(self.heard)
+        # In the same memory again and again: new pages cost more than the gradients of large models.
+        size = max(_FEW, _AT_ONCE // (4 * gradients.num_params))
+        if self._rows is None or len(self._rows) < min(size, len(records)):
+            self._rows = torch.empty(min(size, len(records)), gradients.num_params, device=gradients.device)
+        parts = (records[slice(first, first + size)] for first in range(0, len(records), size))
+        return np.concatenate([self.short(gradients.rows(part, out=self._rows[: len(part)])) for part in parts])
+
+    def record_seconds(self, at: Array) -> float:
+        """How long the gradient of a record takes now."""
+        self.vectors(at, self.shown[:_FEW])  # what is done once, and loads what is loaded late
+        start, few = time.monotonic(), self.shown[: 4 * _FEW]
+        self.vectors(at, few)
+        return (time.monotonic() - start) / len(few)
 
     def mean(self, at: Array, records: Examples) -> Array:
         """The mean of the records' gradients in eval mode, shape (d,)."""
@@ -370,19 +399,24 @@ class _Stage:
 
 
 class _Case:
-    """One publication and its rehearsals; what they tell of the list, and of pseudo-members."""
+    """One publication and its rehearsals; what they tell of the list, and of pseudo-members.
 
-    def __init__(self, stage: _Stage, publication: Publication, budget: Budget, heard: Callable[[int], None]) -> None:
+    What the gradients of the list will cost is measured on those of background, before the rehearsals.
+    """
+
+    def __init__(self, stage: _Stage, publication: Publication, budget: Budget) -> None:
         self._stage, self._publication, size = stage, publication, publication.size
-        self._budget, self._reserve = budget, (1.0 - _REHEARSED) * budget.left()
+        self._budget, self._record = budget, stage.record_seconds(publication.seen.at) if budget.limited else 0.0
+        self._last: tuple[Published, Array, Array] | None = None
+        ahead = len(stage.listed) + 4 * size + (2 if publication.ends is not None else 1) * len(stage.shown)
+        self._reserve = max((1.0 - _REHEARSED) * budget.left(), _SLACK * ahead * self._record)
         vectors: list[Array] = []
         means: list[Array] = []
         while len(vectors) < stage.attack.rehearsals and not (self._late and len(vectors) >= _FEWEST_REHEARSALS):
             records = stage.drawn(size)
-            seen = publication.replayed(records, stage.rng)
+            seen = publication.replayed(records, stage.rng, stage.heard)
             vectors.append(stage.short_one(seen.vector))
             means.append(stage.mean(seen.at, records))
-            heard(1)
         if len(vectors) < stage.attack.rehearsals:
             warn(f"{len(vectors)} of {stage.attack.rehearsals} rehearsals were all that there was time for.")
         self._rehearsed, self._slopes = Rehearsed(np.array(vectors), np.array(means)), None
@@ -408,7 +442,9 @@ class _Case:
         """What the publication tells of the list."""
         stage, seen, size = self._stage, self._publication.seen, self._publication.size
         found = self._list_scores(shape, seen, stage.vectors(seen.at, stage.listed), stage.centre(seen.at))
-        play = self._play()
+        # Late, the forecast is by pseudo-members who chose the shape among a few: so little that it may flatter.
+        late = self._budget.limited and self._budget.left() < 3 * size * self._record
+        play = self._last if late and self._last is not None else self._play()
         if play is None:
             return _Told(found.scores, float("nan"), float("nan"), float("nan"))
         forecast, scale = self._scored(shape, *play)
@@ -421,8 +457,9 @@ class _Case:
         if len(stage.free) < size + FEWEST_DECOYS:
             return None
         rows = stage.rng.permutation(stage.free)[: 2 * size]
-        seen = self._publication.replayed(stage.others[rows[:size]], stage.rng)
-        return seen, stage.vectors(seen.at, stage.others[rows]), stage.centre(seen.at)
+        seen = self._publication.replayed(stage.others[rows[:size]], stage.rng, stage.heard)
+        self._last = seen, stage.vectors(seen.at, stage.others[rows]), stage.centre(seen.at)
+        return self._last
 
     def _scored(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> tuple[float, float]:
         """(AUC, scale of the error) of self-play."""
@@ -430,5 +467,6 @@ class _Case:
         return float(auc(played.scores[:size], played.scores[size:])), played.scale
 
     def _list_scores(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> ListScores:
+        self._stage.heard(0)
         model, size = error_model(self._rehearsed, self._slopes, shape), self._publication.size
         return list_scores(model, self._stage.short_one(seen.vector), vectors, centre, size)

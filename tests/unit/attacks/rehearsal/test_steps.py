@@ -248,3 +248,29 @@ def test_publications_of_an_epoch_exclude_each_other():
     np.testing.assert_allclose(together, np.log(0.5 * np.exp(first) + 0.5 * np.exp(second)))
     np.testing.assert_allclose(summed([(0, 0.25, first)]), np.log(0.75 + 0.25 * np.exp(first)))
     np.testing.assert_allclose(summed([(0, 1.0, first), (1, 1.0, second)]), first + second)
+
+
+@pytest.mark.parametrize("kind", ["batch-norm", "reply"])
+def test_decoys_are_treated_as_strangers_are(tmp_path, who, kind):
+    """Strangers and decoys change places, and nobody's score changes: so nobody's rank among the decoys tells which
+    of both he is. Decoys of whom anything else is made (a centre, rehearsals, statistics of BatchNorm) would fail."""
+    layers = (lambda: nn.BatchNorm1d(WIDTH),) if kind == "batch-norm" else ()
+    task = dataclasses.replace(make_task(batch_size=MEMBERS), make_model=network(*layers))
+    if kind == "reply":
+        trace = federation(task, tmp_path / "a", [who[0]], steps=8, others=who[1], per_client=True)
+    else:
+        with pytest.warns(GmipWarning, match="mixes the records"):
+            trace = record_run(task, tmp_path / "a", who[0], steps=1, others=who[1])
+    rest = np.setdiff1d(np.arange(ROWS), np.concatenate(who))
+    swapped = rest.copy()
+    places = np.random.default_rng(0).permutation(len(rest))[:MEMBERS]  # where decoys of seed 0 stand
+    decoys = np.sort(rest[places])
+    swapped[places] = who[1]
+    told = []
+    for others, background in ((who[1], rest), (decoys, swapped)):
+        attack = RehearsalSteps(rehearsals=8, decoys=MEMBERS)
+        told.append(attack.run(task, trace, np.concatenate([who[0], others]), task.pool[background]))
+    one, other = (found.scores for found in told)
+    np.testing.assert_allclose(other[:MEMBERS], one[:MEMBERS], rtol=1e-4, atol=1e-4)
+    higher = (other[MEMBERS:][None] >= one[MEMBERS:, None]).sum(1)  # of the decoys, by their scores as strangers
+    np.testing.assert_allclose(told[0].p_values[MEMBERS:], (1 + higher) / (1 + MEMBERS))
