@@ -273,4 +273,5 @@ def test_decoys_are_treated_as_strangers_are(tmp_path, who, kind):
     one, other = (found.scores for found in told)
     np.testing.assert_allclose(other[:MEMBERS], one[:MEMBERS], rtol=1e-4, atol=1e-4)
     higher = (other[MEMBERS:][None] >= one[MEMBERS:, None]).sum(1)  # of the decoys, by their scores as strangers
+    assert told[0].p_values is not None
     np.testing.assert_allclose(told[0].p_values[MEMBERS:], (1 + higher) / (1 + MEMBERS))
