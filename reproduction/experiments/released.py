@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import ncx2
 
+from gmip.accounting.noncentral_chi2 import log_cdf
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.stats.scores import auc
@@ -149,9 +149,7 @@ def log_p_values(published: Array, candidates: Array, background: Array, n: int,
         root, rank = (vectors[:, kept] / np.sqrt(values[kept])).T, int(kept.sum())
     statistic = (n - 1) * np.square((published - candidates) @ root.T).sum(axis=1)
     susceptibility = np.square((candidates - mean) @ root.T).sum(axis=1)
-    with np.errstate(all="ignore"):
-        found = ncx2.logcdf(statistic, rank, n * susceptibility)
-    return np.asarray(np.maximum(np.nan_to_num(found, nan=_FLOOR, neginf=_FLOOR), _FLOOR))
+    return np.maximum(log_cdf(statistic, rank, n * susceptibility), _FLOOR)
 
 
 # -- what came out ----------------------------------------------------------------------------------------------------

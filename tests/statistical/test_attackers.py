@@ -189,6 +189,6 @@ def test_an_attacker_who_is_told_the_batches_of_the_others_is_not_covered_and_th
     told = (drawn != 0).sum(axis=2)  # how many of the others are in each batch: n in all of them without the record
     found = float(np.mean((told < n).any(axis=1)))
     assert found > 0.99 > curve.tpr_at(0.01) + 0.5
-    assert "but not their batches" in curve.for_whom and "counts who is missing" in " ".join(curve.assumptions)
+    assert "but not their batches" in curve.for_whom and "shows who is missing" in " ".join(curve.assumptions)
     poisson = account(run.replace(sampling="poisson").with_noise_multiplier(8.0), attacker_knows=1.0)
     assert "told" not in poisson.for_whom  # there the others' batches say nothing
