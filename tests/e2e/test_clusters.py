@@ -29,7 +29,6 @@ from gmip.attacks.attack import parties
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.attacks.step_vectors import gram, strip_runner
-from gmip.errors import InvalidArgument
 from gmip.parallel import Workers
 from gmip.trace import Trace
 from gmip.training import train
@@ -135,9 +134,32 @@ def test_dask(tmp_path, shadows):
         assert sorted(process.poll() is None for process in workers) == [False, True]
 
 
+# In a process of its own: clients of Dask share threads with whatever ran in this one before.
+TLS_SCRIPT = """
+import sys
+import dask
+import numpy as np
+from gmip.errors import InvalidArgument
+from gmip.parallel import Workers
+from tests.e2e.test_clusters import shared_products
+
+address, certificate, key = sys.argv[1:]
+there = Workers(backend="dask", scheduler_address=address)
+try:
+    shared_products(there)
+except InvalidArgument as error:
+    assert "does not answer as a Dask scheduler" in str(error)
+    print("refused")
+client = {"cert": certificate, "key": key}
+with dask.config.set({"distributed.comm.tls.ca-file": certificate, "distributed.comm.tls.client": client}):
+    np.testing.assert_array_equal(shared_products(there), shared_products(Workers(workers=1)))
+print("equal")
+"""
+
+
 def test_dask_by_tls(tmp_path):
     """Who has no certificate of the cluster's own authority computes nothing there, and is told so."""
-    dask = pytest.importorskip("dask", reason="the extra gmip[dask] is not installed")
+    pytest.importorskip("dask", reason="the extra gmip[dask] is not installed")
     openssl = shutil.which("openssl") or pytest.skip("openssl is not installed")
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
     made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=gmip"]
@@ -154,12 +176,15 @@ def test_dask_by_tls(tmp_path):
         assert address.startswith("tls://127.0.0.1:")
         argv = ["distributed.cli.dask_worker", *worker, "--local-directory", str(tmp_path / "dask")]
         stack.enter_context(started(tmp_path / "worker.log", *argv))
-        there = Workers(backend="dask", scheduler_address=address)
-        with pytest.raises(InvalidArgument, match="does not answer as a Dask scheduler"):
-            shared_products(there)
-        client = {"cert": certificate, "key": key}
-        with dask.config.set({"distributed.comm.tls.ca-file": certificate, "distributed.comm.tls.client": client}):
-            np.testing.assert_array_equal(shared_products(there), shared_products(Workers(workers=1)))
+        found = subprocess.run(
+            [sys.executable, "-c", TLS_SCRIPT, address, certificate, key],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": PATHS},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert found.returncode == 0 and found.stdout.split() == ["refused", "equal"], found.stderr
 
 
 # Ray takes its settings from the environment when it is imported, and changes how a process handles signals.
