@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gmip._io import read_if_there, write
 from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Option, Settings, from_settings
 from gmip.report.share import FEWEST
@@ -29,11 +30,12 @@ class ReportSettings(Settings):
         Field(description="Folder for the report (default: that of the result; several have none)."),
     ] = None
     for_: Annotated[
-        Literal["release", "dpia", "model-card", "sarif"] | None,
-        Option("release|dpia|model-card|sarif"),
+        Literal["release", "dpia", "registry", "model-card", "sarif"] | None,
+        Option("release|dpia|registry|model-card|sarif"),
         Field(
-            description="Write only what others ask for, without records, files and seeds: a folder release, a draft "
-            "for an impact assessment, a Hugging Face model card, or SARIF."
+            description="Write only what others ask for, without records, files and seeds: a folder release (and a "
+            "folder keep with the rest, which names members), a draft "
+            "for an impact assessment or for the registry of DP deployments, a Hugging Face model card, or SARIF."
         ),
     ] = None
     fewest: Annotated[
@@ -58,6 +60,7 @@ def report(asked: ReportSettings) -> None:
         from gmip import report as reports
         from gmip.auditing.schema import merged
         from gmip.report import answer_words, card
+        from gmip.report.write import exposed_names
     audits = [reports.read_result(path) for path in asked.results]
     first = Path(asked.results[0])
     result = reduce(merged, audits)
@@ -76,7 +79,11 @@ def report(asked: ReportSettings) -> None:
         for path in reports.write_for(result, asked.for_, out, fewest=asked.fewest):
             print(f"Written: {path}")
         if asked.for_ == "release":
-            print(f"Keep with the data: all else in {out}, which names members.")
+            kept = reports.write_report(result, Path(out) / "keep").folder
+            for name in exposed_names(result).values():
+                if (table := read_if_there(Path(out) / name)) is not None:
+                    write(kept / name, table)
+            print(f"To keep with the data, because it names members: {kept} (and all else in {out})")
         return
     if asked.fewest != FEWEST:
         raise BadRequest("applies to --for only", argument="--fewest", remedy="add --for release")

@@ -1,11 +1,14 @@
 """A finished audit in the forms that others ask for: SARIF for code hosts, a model card for a hub of models, a document
-for a data-protection impact assessment, and metrics for trackers of experiments. None names a record, a file or a seed.
+for a data-protection impact assessment, an entry for the registry of deployments of differential privacy, and metrics
+for trackers of experiments. None names a record, a file or a seed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,10 +18,12 @@ import yaml
 
 from gmip._html import Html, tag
 from gmip._io import make_folder, write
-from gmip._numbers import count, percent, rate, rate_key
+from gmip._numbers import count, noise, percent, rate, rate_key, setting
 from gmip._validate import listed
-from gmip.auditing.schema import AuditResult, Frozen, RunAudit
-from gmip.report import answer_words, card, sentences, tables
+from gmip.accounting.account import account
+from gmip.auditing.schema import AuditResult, ClaimedCurve, Frozen, RunAudit
+from gmip.errors import InvalidArgument
+from gmip.report import answer_words, card, check_words, sentences, tables
 from gmip.report.html import asset, page, table_html, to_html, to_summary
 from gmip.report.html import bullets as bullets_html
 from gmip.report.markdown import bullets, plain, table_markdown, to_markdown
@@ -26,9 +31,9 @@ from gmip.report.share import FEWEST, shareable
 from gmip.report.tables import Cell, Table, table_of
 from gmip.report.write import RESULT, cases
 
-__all__ = ["Form", "to_dpia", "to_metrics", "to_model_card", "to_sarif", "write_for"]
+__all__ = ["Form", "to_dpia", "to_metrics", "to_model_card", "to_registry", "to_sarif", "write_for"]
 
-Form = Literal["release", "dpia", "model-card", "sarif"]
+Form = Literal["release", "dpia", "registry", "model-card", "sarif"]
 
 
 # -- SARIF 2.1.0 -------------------------------------------------------------------------------------------------------
@@ -198,8 +203,22 @@ def to_dpia(result: AuditResult, *, as_html: bool = False) -> str:
     return _html(title, numbered) if as_html else _markdown(title, numbered)
 
 
-def _named(run: RunAudit, result: AuditResult, words: str) -> str:
-    return f"{run.name}: {words}" if len(result.runs) > 1 else words
+def _said(result: AuditResult, words: Callable[[RunAudit], Iterable[str]]) -> list[str]:
+    """What is said of the runs, each sentence once: with the names of the runs, unless it is said of all."""
+    found: dict[str, list[str]] = {}
+    for run in result.runs:
+        for one in dict.fromkeys(words(run)):
+            found.setdefault(one, []).append(run.name)
+    return [one if len(runs) == len(result.runs) else f"{listed(runs)}: {one}" for one, runs in found.items()]
+
+
+def _by_run(result: AuditResult, first: str, caption: str, cells: Callable[[RunAudit], Mapping[str, Cell]]) -> Table:
+    """A row for each name that a run has a cell for, and a column for each run."""
+    columns = [cells(run) for run in result.runs]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows: list[list[Cell | str]] = [[name, *(column.get(name, "\u2013") for column in columns)] for name in names]
+    heads = [caption] if len(result.runs) == 1 else [run.name for run in result.runs]
+    return table_of(caption, (first, *heads), rows, texts=range(1, len(heads) + 1))
 
 
 def _what(result: AuditResult) -> _Section:
@@ -207,7 +226,7 @@ def _what(result: AuditResult) -> _Section:
     rows = [
         ["Controller, purpose, legal basis", _BY_HAND],
         ["Why these data, and why so many", _BY_HAND],
-        ["Model", listed([run.task or run.name for run in result.runs])],
+        ["Model", listed(list(dict.fromkeys(run.task or run.name for run in result.runs)))],
         ["Audited", f"{sentences.moment(result.created)}, gmip {version}, {rate(result.confidence)} confidence"],
     ]
     sizes = sorted({run.facts.dataset_size for run in result.runs if run.facts.dataset_size})
@@ -216,42 +235,45 @@ def _what(result: AuditResult) -> _Section:
         "The processing",
         (
             "A draft, written from an audit: a person completes and signs it. It covers one risk: that somebody finds "
-            "out whether a given person's record was used for training.",
+            "out whether a given person's record was used for training. Tables of all attacks, groups and checks are "
+            "in the report of the audit.",
             table_of("The processing", ("Question", "Answer"), rows, texts=(1,)),
         ),
     )
 
 
 def _unit(result: AuditResult) -> _Section:
-    said = []
-    for run in result.runs:
+    def words(run: RunAudit) -> Iterator[str]:
         found = run.persons
-        words = (
+        what = (
             "one record. Somebody with several records is less protected than these numbers say."
             if found is None
             else f"one person ({count(found.persons)} persons with {count(found.rows)} rows, at most "
             f"{count(found.most_rows)} each)."
         )
-        said.append(_named(run, result, f"What is protected is {words}"))
-        said += [
-            _named(run, result, f"Compared data sets ({answer_words.claim_word(one)}): {one.adjacency}.")
-            for one in run.claims
-            if one.adjacency
-        ]
-    return _Section("Unit of privacy", (list(dict.fromkeys(said)),))
+        yield f"What is protected is {what}"
+        for one in run.claims:
+            if one.adjacency:
+                yield f"Compared data sets ({answer_words.claim_word(one)}): {one.adjacency}."
+
+    return _Section("Unit of privacy", (_said(result, words),))
 
 
 def _attackers(result: AuditResult) -> _Section:
-    rows: list[list[Cell | str]] = []
-    for run in result.runs:
-        for answer, row in zip(run.answers, card.rows(run), strict=True):
-            who = card.IN_LIFE[answer.sees, answer.knows > 0.0]
-            rows.append([_named(run, result, row.label), who, f"{row.numbers}; {row.beside}"])
+    def found(run: RunAudit) -> dict[str, Cell]:
+        return {row.label: Cell(f"{row.numbers}; {row.beside}") for row in card.rows(run)}
+
+    in_life = {
+        card.attacker(answer): f"With {card.attacker(answer)}: {card.IN_LIFE[answer.sees, answer.knows > 0.0]}."
+        for run in result.runs
+        for answer in run.answers
+    }
     tried = {answer.sees for run in result.runs for answer in run.answers}
-    said = [words for sees, words in _SEEN.items() if sees not in tried]
-    columns = ("Attacker sees", "For example", f"Members found at {_rates(result)} false alarms")
-    parts: list[str | list[str] | Table] = [table_of("Attackers", columns, rows, texts=(1, 2))] if rows else []
-    if said:
+    parts: list[str | list[str] | Table] = []
+    if in_life:
+        caption = f"Members found at {_rates(result)} false alarms"
+        parts = [f"{caption}:", _by_run(result, "Attacker sees", caption, found), list(in_life.values())]
+    if said := [words for sees, words in _SEEN.items() if sees not in tried]:
         parts.append(f"Not examined: attackers who see {listed(said)}.")
     return _Section(
         "Who could attack, and by what means", (*parts, list(answer_words.THREAT_MODELS[result.threat_model]))
@@ -270,63 +292,82 @@ def _rates(result: AuditResult) -> str:
 
 
 def _tested(result: AuditResult) -> _Section:
-    parts: list[str | list[str] | Table] = []
-    for run in result.runs:
-        if run.attacks:
-            parts += [_named(run, result, f"{len(run.attacks)} attacks."), tables.attack_table(result, run)]
-        parts.append([_named(run, result, sentences.left_out(one)) for one in run.left_out])
-        parts.append([_named(run, result, one) for one in sentences.cautions(run)])
+    def found(run: RunAudit) -> dict[str, Cell]:
+        return {str(row[0].text): row[1] for row in tables.attack_table(result, run).rows}
+
+    def words(run: RunAudit) -> Iterator[str]:
+        yield from map(sentences.left_out, run.left_out)
+        yield from sentences.cautions(run)
         if run.groups:
-            parts += [_named(run, result, sentences.groups(result, run)), tables.group_table(run)]
-    other = (
-        "Not tested: other risks than membership (inference of attributes, extraction or reconstruction of records), "
-        "and attackers who chose or changed training data."
+            yield sentences.groups(result, run)
+
+    return _Section(
+        "What was tested and what was not",
+        (
+            f"Attacks, and the members that each finds at {_rates(result)} false alarms:",
+            _by_run(result, "Attack", f"Found at {_rates(result)}", found),
+            _said(result, words),
+            "Not tested: other risks than membership (inference of attributes, extraction or reconstruction of "
+            "records), and attackers who chose or changed training data.",
+            sentences.not_shown(),
+        ),
     )
-    return _Section("What was tested and what was not", (*parts, other, sentences.not_shown()))
 
 
 def _guarantee(result: AuditResult) -> _Section:
-    parts: list[str | list[str] | Table] = []
-    for run in result.runs:
+    assumptions: dict[str, int] = {}
+
+    def words(run: RunAudit) -> Iterator[str]:
         if run.conclusion.kind != "guaranteed":
-            parts.append(_named(run, result, "Nothing proves that the target is kept."))
-        parts.append([_named(run, result, one) for one in sentences.guarantee(run)])
+            yield "Nothing proves that the target is kept."
+        yield from sentences.guarantee(run)
+        for one in () if run.check is None else run.check.outcomes:
+            if one.status != "passed":
+                yield f"{check_words.title(one)}: {tables.CHECKED[one.status]}. {check_words.sentence(one)}"
+
+    def claims(run: RunAudit) -> dict[str, Cell]:
+        cells: dict[str, Cell] = {}
         for one in run.claims:
-            at = f"{percent(one.tpr(run.goal.fpr), 'up')} of the members at {rate(run.goal.fpr)} false alarms"
-            whom = "" if one.for_whom is None else f", for {one.for_whom}"
-            most = "at most" if one.is_bound else "about"
-            parts.append(_named(run, result, f"{answer_words.curve_name(one)}: {most} {at}{whom}, if this holds:"))
+            name = answer_words.curve_name(one) + ("" if one.for_whom is None else f", for {one.for_whom}")
+            said = one.assumptions or ("What whoever gave the claim assumed.",)
+            numbers = [str(assumptions.setdefault(each, len(assumptions) + 1)) for each in said]
             refuted = run.verdict.kind == "exposed" and one.key == run.verdict.judged_by
-            parts.append(
-                [
-                    *(one.assumptions or ["what whoever gave it assumed."]),
-                    *(["An attack refutes it: something of this does not hold."] if refuted else []),
-                ]
-            )
-        if run.check is not None:
-            parts.append(tables.check_table(run))
+            text = f"{'at most' if one.is_bound else 'about'} {percent(one.tpr(run.goal.fpr), 'up')}"
+            text += f", if {', '.join(numbers)}" + ("; an attack refutes it" if refuted else "")
+            cells[name] = Cell(f"{cells[name].text}; {text}" if name in cells else text)
+        return cells
+
+    parts: list[str | list[str] | Table] = [_said(result, words)]
+    if any(run.claims for run in result.runs):
+        caption = f"Members found at {_rates(result)} false alarms"
+        parts += [f"{caption}, and the numbers of what each assumes:", _by_run(result, "What holds", caption, claims)]
+        rows = [[str(number), one] for one, number in assumptions.items()]
+        parts.append(table_of("Assumptions", ("Number", "Assumption"), rows, texts=(1,)))
     return _Section("Guarantee, and what it assumes", tuple(parts))
 
 
 def _sampling(result: AuditResult) -> _Section:
-    parts: list[str | list[str] | Table] = []
-    for run in result.runs:
-        tested = [f"{one.title}: {count(one.members)} members, {count(one.non_members)} others" for one in run.attacks]
-        parts.append(_named(run, result, f"Candidates: {'; '.join(tested) or 'none'}."))
-        if tables.fact_table(run).rows:
-            parts.append(tables.fact_table(run))
-    parts.append(
+    def candidates(run: RunAudit) -> Iterator[str]:
+        sizes: dict[tuple[int, int], list[str]] = {}
+        for one in run.attacks:
+            sizes.setdefault((one.members, one.non_members), []).append(one.title)
+        for (members, others), titles in sizes.items():
+            whose = "" if len(sizes) == 1 else f" ({listed(titles)})"
+            yield f"Candidates: {count(members)} members, {count(others)} others{whose}."
+
+    facts = _by_run(result, "Fact", "What ran", lambda run: {r[0].text: r[1] for r in tables.fact_table(run).rows})
+    seeds = (
         "Seeds are not in this document: whoever knows the seed of the training can draw its noise again. The seed of "
         f"the audit, with which it can be repeated, is in {RESULT}, which is kept with the data."
     )
-    return _Section("Sampling and seeds", tuple(parts))
+    return _Section("Sampling and seeds", (_said(result, candidates), facts, seeds))
 
 
 def _measures(result: AuditResult) -> _Section:
-    parts: list[str | list[str] | Table] = []
+    parts: list[str | list[str] | Table] = [_said(result, lambda run: [f"Next step: {card.next_step(run)[0]}"])]
     for run in result.runs:
-        parts.append(_named(run, result, f"Next step: {card.next_step(run)[0]}"))
         if tables.ways_table(run).rows:
+            parts += [f"{run.name}:"] if len(result.runs) > 1 else []
             parts.append(tables.ways_table(run))
     return _Section("Measures, and what they cost", tuple(parts))
 
@@ -378,14 +419,112 @@ def _html(title: str, sections: list[_Section]) -> str:
     return page(title, tag("main", *body), style=asset("style.css"))
 
 
-_FORMS: Final[dict[str, dict[str, Callable[[AuditResult], str]]]] = {
-    "sarif": {"audit.sarif": to_sarif},
-    "model-card": {"model-card.md": to_model_card},
-    "dpia": {"dpia.md": to_dpia, "dpia.html": lambda result: to_dpia(result, as_html=True)},
-    "release": {
-        "release/report.html": lambda result: to_html(result, shared=True),
-        "release/summary.html": to_summary,
-        "release/report.md": to_markdown,
+# -- for the registry of deployments of differential privacy -----------------------------------------------------------
+
+
+def to_registry(result: AuditResult) -> dict[str, str]:
+    """For each run with differential privacy, a draft in the format of the registry of deployments, in YAML.
+
+    The registry (opendp/deployments-registry-data, its schema of 15 July 2026; arXiv 2509.13509) has no room for runs
+    without a guarantee, or whose guarantee the audit contradicts: they are left out.
+    """
+    entries = {}
+    for number, run in enumerate(shareable(result).runs, 1):
+        claim = next((one for one in run.claims if one.key == "gdp" and one.is_bound and one.adjacency), None)
+        sound = (run.check is None or run.check.passed) and run.verdict.kind != "exposed"
+        if claim is None or not run.declared or not sound:
+            continue
+        epsilon = float(account(list(run.declared), notion="gdp").epsilon(result.delta))
+        if not math.isfinite(epsilon):
+            continue
+        slug = "_".join(re.findall(r"[a-z0-9]+", run.name.lower())) or f"run_{number}"
+        name = f"dp_registry_{slug}.yaml"
+        while name in entries:
+            name = f"dp_registry_{slug}_{number}.yaml"
+        entry = _registry_entry(result, run, claim, epsilon) | {"url_slug": slug.replace("_", "-")}
+        entries[name] = yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=math.inf)
+    if not entries:
+        raise InvalidArgument(
+            "no run has a guarantee of differential privacy that its audit does not contradict",
+            remedy="train with clipping and noise (gmip train --clip --noise-multiplier), or ask for --for dpia",
+        )
+    return entries
+
+
+def _registry_entry(result: AuditResult, run: RunAudit, claim: ClaimedCurve, epsilon: float) -> dict[str, Any]:
+    declared = run.declared[0]
+    rows = declared.rows_per_person
+    guarantee = f"At most {percent(claim.tpr(run.goal.fpr), 'up')} of the members are found at {rate(run.goal.fpr)}"
+    mechanism = (
+        f"Noisy SGD: Gaussian noise of standard deviation {noise(one.noise_std)} on the mean of gradients that are "
+        f"clipped to norm {'none' if one.clip_norm is None else setting(one.clip_norm)}; batches of "
+        f"{count(one.batch_size)} of {count(one.dataset_size)} records, {one.sampling} sampling; "
+        f"{count(one.num_steps)} steps."
+        for one in run.declared
+    )
+    checked = ["The record of the training was not checked."]
+    if run.check is not None:
+        checked = [check_words.headline(run.check), check_words.beyond_reach(run.check) or ""]
+    return {
+        "url_slug": "",
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "basic": {
+                "name": _BY_HAND,
+                "data_curators": [_BY_HAND],
+                "intended_use": _BY_HAND,
+                "data_product_type": "Machine learning model",
+                "data_product_region": _BY_HAND,
+                "description": _BY_HAND,
+                "publication_date": "1900-01-01",
+            },
+            "dp_variant": {
+                "variant_name": "Approximate DP",
+                "data_domain": _BY_HAND,
+                "unprotected_quantities": "The number of records, and whatever was done with the data outside the "
+                "recorded steps (preprocessing, choice of hyperparameters): to be checked (by hand).",
+            },
+            "privacy_loss": {
+                "privacy_unit": "record" if rows == 1 else "person",
+                "privacy_unit_details": f"Adjacent data sets: {claim.adjacency}"
+                + (", records" if rows == 1 else f", persons with at most {count(rows)} records each"),
+                "privacy_parameters": {"epsilon": math.ceil(epsilon * 1e4) / 1e4, "delta": result.delta},
+                "privacy_parameters_details": " ".join((f"{guarantee} false alarms.", *claim.assumptions)),
+            },
+            "deployment_model": {
+                "model_name": "Central",
+                "model_name_details": "Whoever trains sees all records and adds the noise: to be checked (by hand).",
+                "actors": _BY_HAND,
+            },
+            "accounting": {
+                "post_processing": "Everything that is computed from the recorded gradients.",
+                "composition": "All steps together, by the curve of trade-offs between false alarms and members found.",
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": _BY_HAND,
+                "mechanisms": " ".join((*mechanism, "Attacks on the rounding of the noise are not covered.")),
+                "justification": " ".join(filter(None, (f"{card.look(run).title}. {card.headline(run)}", *checked))),
+            },
+            "administrative": {
+                "notes": f"Audited with gmip {result.provenance.versions.get('gmip', '')}, "
+                f"{sentences.moment(result.created)}. To be replaced: 1900-01-01 and {_BY_HAND}. To be added: sector, "
+                "release_type, data_source_type, access_type.",
+                "registry_authors": [_BY_HAND],
+            },
+        },
+    }
+
+
+_FORMS: Final[dict[Form, Callable[[AuditResult], dict[str, str]]]] = {
+    "sarif": lambda result: {"audit.sarif": to_sarif(result)},
+    "model-card": lambda result: {"model-card.md": to_model_card(result)},
+    "dpia": lambda result: {"dpia.md": to_dpia(result), "dpia.html": to_dpia(result, as_html=True)},
+    "registry": to_registry,
+    "release": lambda result: {
+        "release/report.html": to_html(result, shared=True),
+        "release/summary.html": to_summary(result),
+        "release/report.md": to_markdown(result),
     },
 }
 
@@ -397,8 +536,7 @@ def write_for(
 
     fewest : groups with fewer members or non-members are not named, bars of histograms with fewer are joined.
     """
-    shared = shareable(result, fewest=fewest)
-    texts = {Path(folder) / name: make(shared) for name, make in _FORMS[form].items()}
+    texts = {Path(folder) / name: text for name, text in _FORMS[form](shareable(result, fewest=fewest)).items()}
     for path, text in texts.items():
         make_folder(path.parent)
         write(path, text.encode("utf-8", "backslashreplace"))

