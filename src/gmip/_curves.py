@@ -11,8 +11,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["corners", "read_bound", "read_steps", "thin_steps"]
-
 Array = NDArray[np.float64]
 _SLACK = 1.0 + 1.0e-9  # 1 of 100 is 1%, whatever floats say
 

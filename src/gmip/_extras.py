@@ -7,8 +7,6 @@ from typing import Final
 
 from gmip.errors import GmipError
 
-__all__ = ["MissingExtra", "missing", "needs"]
-
 # Package -> the extra that installs it; all others of the extras come with "train".
 _EXTRAS: Final = {
     "accelerate": "accelerate",

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["Html", "card", "embedded_json", "join", "readable", "tag", "theme"]
-
 _VOID = frozenset({"br", "input", "link", "meta"})
 _UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 

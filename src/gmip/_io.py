@@ -26,27 +26,6 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from gmip.errors import FileError, GmipError, InvalidArgument
 
-__all__ = [
-    "Lock",
-    "hold_folder",
-    "make_folder",
-    "open_file",
-    "read",
-    "read_if_there",
-    "read_yaml",
-    "reading",
-    "remove_leftovers",
-    "replacing",
-    "safetensors_metadata",
-    "sha256",
-    "sha256_of_file",
-    "sync_folder",
-    "unwritable",
-    "write",
-    "write_at",
-    "writing",
-]
-
 _LEFTOVER: Final = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{16,32})?\.tmp")
 _SIGNATURE: Final = re.compile(r"process \d+ on [\w.-]+")
 _MAX_SIGNATURE: Final = 300

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy"]
-
 
 def lazy(
     package: str, homes: Mapping[str, str], public: Iterable[str], subpackages: Iterable[str] = ()

@@ -11,24 +11,6 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Final, Literal
 
-__all__ = [
-    "Rounding",
-    "byte_size",
-    "chance",
-    "count",
-    "duration",
-    "interval",
-    "is_rate",
-    "noise",
-    "number",
-    "percent",
-    "rate",
-    "rate_key",
-    "real",
-    "setting",
-    "typed",
-]
-
 Rounding = Literal["up", "down", "nearest"]
 _MODES: Final = {"nearest": ROUND_HALF_EVEN, "up": ROUND_CEILING, "down": ROUND_FLOOR}
 _DIGITS: Final = 3

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Progress", "Watch", "bars", "silent"]
-
 
 class Progress(Protocol):
     """Called with how much of a piece of work is done, out of how much."""

@@ -6,8 +6,6 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["CanaryStream", "PlayStream", "ShadowStream", "Stream", "TuningStream"]
-
 
 class _Streams(IntEnum):
     """What random numbers are for. The values are part of every result: never change one."""

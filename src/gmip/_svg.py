@@ -17,22 +17,6 @@ from gmip import _numbers
 from gmip._curves import read_bound, read_steps, thin_steps
 from gmip._html import Html, tag
 
-__all__ = [
-    "BOTTOM",
-    "HEIGHT",
-    "LEFT",
-    "RIGHT",
-    "TOP",
-    "WIDTH",
-    "Axes",
-    "Series",
-    "chart",
-    "classes",
-    "guessing",
-    "picture",
-    "swatch",
-]
-
 Role = Literal["attack", "claim", "expectation", "chance"]
 Array = NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from gmip._io import reading
 from gmip.errors import FileError, InvalidArgument
 
-__all__ = ["SUFFIXES", "in_file", "is_parquet", "pieces", "read_columns"]
-
 _CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
 SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
 _CSV_BY_PANDAS: Final = "save it as CSV, in Python with pandas.{}(...).to_csv('scores.csv', index=False)"

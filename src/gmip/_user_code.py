@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["defined_at", "out_of_memory", "ran", "said_by", "where"]
-
 _NO_MEMORY: Final = re.compile("not enough memory|out of memory|can't allocate memory", re.IGNORECASE)  # of torch
 _MOST_SAID: Final = 200  # characters
 _OURS: Final = Path(__file__).resolve().parent

@@ -21,26 +21,6 @@ _BYTES: Final = {"": 1, "B": 1} | {
 }
 Real = NDArray[np.float32] | NDArray[np.float64]
 
-__all__ = [
-    "batch_within",
-    "byte_count",
-    "count",
-    "did_you_mean",
-    "listed",
-    "matrix",
-    "non_negative",
-    "number",
-    "one_of",
-    "positive",
-    "positive_array",
-    "probability",
-    "probability_array",
-    "real",
-    "seed",
-    "susceptibilities",
-    "vector",
-]
-
 
 def number(name: str, value: Any) -> float:
     """A real number that is not NaN (infinity is left to the caller)."""

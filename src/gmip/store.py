@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from gmip._io import Lock, make_folder, read_if_there, remove_leftovers, replacing, sha256, writing
 from gmip.errors import InvalidArgument, warn
 
-__all__ = ["NOWHERE", "Entry", "Store"]
-
 _FORMAT: Final = "gmip-store-1"
 _SUFFIX: Final = ".entry"
 _LOCK: Final = ".store.lock"

@@ -16,7 +16,8 @@ from scipy.special import ndtr, ndtri
 from gmip.accounting.families import Gaussian
 from gmip.stats import noticeable_tpr
 from gmip.stats.bounds import METHODS, candidates_needed, claim_p_value, mu_lower_bound, tpr_lower_bound
-from gmip.stats.intervals import RunScores, summary
+from gmip.stats.intervals import summary
+from gmip.stats.scores import RunScores
 
 pytestmark = pytest.mark.slow
 

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from gmip.accounting._loss import Atoms, gap_variance
 
-__all__ = ["are_coarse", "coarse_epochs", "epoch_atoms"]
-
 Array = NDArray[np.float64]
 
 # Points of a grid: a sum of two costs the square of it.

@@ -19,8 +19,6 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from gmip.accounting._loss import Atoms, split_weights
 
-__all__ = ["Lattice", "Layers", "compose", "cyclic_power"]
-
 Array = NDArray[np.float64]
 Spectrum = NDArray[np.complex128]
 

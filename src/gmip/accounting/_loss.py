@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
-__all__ = ["Atoms", "discretise", "gap_variance", "gaussian_atoms", "mixture", "split_weights", "step_atoms"]
-
 Array = NDArray[np.float64]
 
 # Mass in a tail beyond TAIL_SCORE standard deviations is 1e-21: a million steps lose 1e-15 of it.

@@ -26,8 +26,6 @@ from gmip.accounting._epoch import are_coarse
 from gmip.accounting._lattice import Lattice, cyclic_power
 from gmip.accounting._loss import Atoms
 
-__all__ = ["replaced_epoch"]
-
 Array = NDArray[np.float64]
 _LARGEST = 8.0  # a shift beyond which the record counts as found
 _FINE = 0.05  # spacing of losses, and of the lattice of Y, in standard deviations

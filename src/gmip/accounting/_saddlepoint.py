@@ -25,8 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = ["complement", "excess", "gaussian_pair_log_tails", "log_tails", "remainder_of_log"]
-
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 

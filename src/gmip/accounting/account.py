@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import bdtrc
 
 from gmip import _validate as check
-from gmip.accounting._epoch import coarse_epochs, epoch_atoms
+from gmip.accounting._epoch import coarse_epochs as coarse_epochs
+from gmip.accounting._epoch import epoch_atoms
 from gmip.accounting._loss import Atoms
 from gmip.accounting._replaced import replaced_epoch
 from gmip.accounting.claims import ADJACENCY, gdp_claim, gmip_claim, with_cut_batches
@@ -22,17 +23,6 @@ from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_ste
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, RANDOM_SIZES, Adjacency, NoisySGD, Notion, Susceptibility
-
-__all__ = [
-    "BOUNDS",
-    "COMPOSITIONS",
-    "Composition",
-    "account",
-    "as_runs",
-    "coarse_epochs",
-    "mu_per_step",
-    "participations",
-]
 
 Composition = Literal["exact", "clt"]
 BOUNDS: tuple[Bound, ...] = ("tight", "paper")

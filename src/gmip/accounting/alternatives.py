@@ -19,8 +19,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary import NoisySGD, Notion, PrivacyTarget
 
-__all__ = ["Alternative", "Change", "ClosedWay", "ClosedWhy", "Ways", "alternatives"]
-
 Change = Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
 #: Why a way does not reach the target: "no-clip-norm" (noise limits clipped gradients only), "too-slow" (not computed),
 #: "batch" (the best size misses), "one-step" and "one-parameter" (even that misses), "data" (the most records that were

@@ -16,8 +16,6 @@ from gmip.accounting.step import Bound
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe
 
-__all__ = ["SOLVABLE", "calibrate", "with_least_noise"]
-
 SolveFor = Literal["noise_std", "batch_size", "num_steps"]
 SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
 Hold = Literal["steps", "epochs"]

@@ -14,21 +14,6 @@ from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import RANDOM_SIZES, Adjacency, Claim, Kind, NoisySGD, Sampling
 
-__all__ = [
-    "ADJACENCY",
-    "Outlook",
-    "at_most",
-    "found",
-    "gdp_claim",
-    "gmip_claim",
-    "list_caveat",
-    "outlook",
-    "person_claim",
-    "standing",
-    "with_cut_batches",
-]
-
-
 # -- whether somebody who holds a list of candidates can decode who was in which batch --------------------------------
 
 

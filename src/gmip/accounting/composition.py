@@ -25,16 +25,6 @@ from gmip.accounting.tradeoff import Symmetrised, TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import Claim
 
-__all__ = [
-    "Composed",
-    "Maximum",
-    "clt_mu",
-    "compose",
-    "group_susceptibilities",
-    "stochastic_composition",
-    "subsampled_clt_mu",
-]
-
 Array = NDArray[np.float64]
 
 # Below these, a tail of a composed lattice is lost in the rounding of the transform and is given to the attacker.

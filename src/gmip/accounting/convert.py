@@ -25,21 +25,6 @@ from scipy.special import erfcx, erfinv, log_ndtr, ndtr, ndtri
 from gmip._validate import count, non_negative, number, one_of, positive, probability
 from gmip.errors import InvalidArgument
 
-__all__ = [
-    "corollary_gdp_mu_from_gmip_mu",
-    "delta_from_mu",
-    "dong_sigma_from_noise_std",
-    "epsilon_from_mu",
-    "gdp_mu_from_gmip_mu",
-    "gdp_mu_per_step",
-    "gmip_mu_from_gdp_mu",
-    "mu_from_epsilon_delta",
-    "noise_multiplier_from_std",
-    "noise_std_from_dong_sigma",
-    "noise_std_from_multiplier",
-    "poisson_sizes",
-]
-
 _SENSITIVITY_IN_CLIP_NORMS: Final = {"replace-one": 2.0, "add-remove": 1.0}
 # Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.
 _HAIR: Final = 1.0 + 1.0e-12

@@ -17,8 +17,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import Claim
 
-__all__ = ["Discrete", "EpsilonDelta", "Gaussian", "PiecewiseLinear"]
-
 Array = NDArray[np.float64]
 
 

@@ -22,8 +22,6 @@ from gmip.accounting.families import Gaussian
 from gmip.accounting.tradeoff import Inverse, TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["ChiSquared", "GaussianPair", "gaussian_pair", "spectral_step"]
-
 Array = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from gmip.accounting.account import account, participations
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import Kind, NoisySGD, Sampling, weakest
 
-__all__ = ["NEIGHBOURS", "GradientNorms", "Mus", "mu_by_noise", "mu_by_susceptibility"]
-
 Array = NDArray[np.float64]
 _REPLACED: Final = "the same run with another record in its place, whose gradients are as large as clipping allows"
 # With what a run is compared in which the record took part.

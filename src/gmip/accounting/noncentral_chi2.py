@@ -8,8 +8,6 @@ from scipy import special
 
 from gmip.accounting._saddlepoint import Complex, Real, complement, excess, log_tails, remainder_of_log
 
-__all__ = ["log_cdf", "log_sf", "quantile"]
-
 _CHUNK = 4096
 _TINY = 1e-100  # below this x, P(X <= x) is proportional to x^(df/2)
 _HUGE = 1e300  # above this x, P(X > x) is exp(-x/2) to the precision of floats

@@ -22,8 +22,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import NoisySGD, Notion, Susceptibility
 
-__all__ = ["account_for_persons", "mixture_atoms", "most_rows"]
-
 Array = NDArray[np.float64]
 _POINTS = 8192  # of the grid of one step, at most
 _FINE = 0.005  # its spacing in standard deviations

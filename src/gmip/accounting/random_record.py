@@ -41,9 +41,6 @@ from gmip.accounting.step import (
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import NoisySGD
 
-__all__ = ["random_record"]
-
-
 Array = NDArray[np.float64]
 StepTest = Callable[[NoisySGD], TradeOff]
 # The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part, the test

@@ -22,24 +22,6 @@ from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, gaussian_pai
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import RANDOM_SIZES, NoisySGD
 
-__all__ = [
-    "Bound",
-    "Crowd",
-    "combined_mu",
-    "corollary_mu",
-    "gdp_mu_step",
-    "hidden",
-    "noise_mu_step",
-    "noise_on_sum",
-    "paper_mu_step",
-    "poisson_crowd",
-    "poisson_mu",
-    "rank_of",
-    "shaped_on_sum",
-    "tight_step",
-    "unknown_others",
-]
-
 Array = NDArray[np.float64]
 Bound = Literal["tight", "paper"]
 

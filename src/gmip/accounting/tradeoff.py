@@ -25,8 +25,6 @@ from gmip.vocabulary import Claim, Kind, PrivacyTarget
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DEFAULT_FPR_RANGE", "Inverse", "Subsampled", "Symmetrised", "TradeOff"]
-
 Array = NDArray[np.float64]
 
 # `equivalent_mu` looks at false-positive rates in this range unless told otherwise.

@@ -18,8 +18,6 @@ from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Delta, Option, Probability, from_settings
 from gmip.cli.shared_settings import ACCOUNTING, Explained, RunSettings, WhoseSettings, as_understood, slow_because
 
-__all__ = ["account"]
-
 
 def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
     """Rates by how they were typed."""

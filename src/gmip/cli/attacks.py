@@ -14,8 +14,6 @@ from gmip._validate import listed
 from gmip.cli.errors import needs_extra
 from gmip.cli.options import Count, Option, Settings, from_settings
 
-__all__ = ["app", "attacks"]
-
 
 @from_settings(Settings)
 def attacks(asked: Settings) -> None:

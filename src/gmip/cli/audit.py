@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gmip.canaries.coins import PlantedRun
     from gmip.report import Written
 
-__all__ = ["audit", "print_audit"]
-
 WHAT, HOW, OUTPUT = "What to audit", "How to audit", "Output"
 YAML: Final = (".yaml", ".yml")
 TABLES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, not imported

@@ -30,8 +30,6 @@ from gmip.cli.shared_settings import (
 )
 from gmip.vocabulary import NoisySGD, PrivacyTarget
 
-__all__ = ["calibrate"]
-
 _WAYS_SECONDS: Final = 120.0  # for the ways beside noise: what takes longer is named, not computed
 _SHOWN_DELTA: Final = 1.0e-6  # where differential privacy is shown and none was asked for
 _SOLVABLE: Final[dict[str, SolveFor]] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}

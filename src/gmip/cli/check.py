@@ -13,8 +13,6 @@ from gmip.cli.errors import needs_extra
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
 
-__all__ = ["check"]
-
 _MARKS: Final = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
 
 

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 
 from gmip import _numbers
+from gmip._validate import listed
 from gmip.accounting import convert as formulas
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest, listed, option_name
+from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
-
-__all__ = ["convert"]
 
 DIGITS: Final = 5  # conversions are exact: a few more than for a bound
 

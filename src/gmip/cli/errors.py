@@ -9,10 +9,8 @@ from typing import Any, Final
 
 import typer
 
-from gmip._validate import did_you_mean, listed
+from gmip._validate import did_you_mean
 from gmip.errors import GmipError, InvalidArgument
-
-__all__ = ["BadRequest", "CommandLineError", "listed", "needs_extra", "option_name", "sentence"]
 
 
 class BadRequest(InvalidArgument):

@@ -15,8 +15,6 @@ from gmip.cli import parse
 from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Option, Settings, from_settings, names_of
 
-__all__ = ["init"]
-
 TASK: Final = "A task file (FILE.py)"
 ROLES: Final = ("label", "id", "group", "ignore")
 

@@ -25,19 +25,6 @@ from gmip.cli.errors import BadRequest, option_name
 from gmip.errors import GmipError
 from gmip.vocabulary import Rate
 
-__all__ = [
-    "Count",
-    "Delta",
-    "NonNegative",
-    "Option",
-    "Positive",
-    "Probability",
-    "Seed",
-    "Settings",
-    "from_settings",
-    "names_of",
-]
-
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0.0)]

@@ -12,18 +12,6 @@ from typing import Any, TypeVar
 from gmip._validate import did_you_mean
 from gmip.cli.errors import BadRequest
 
-__all__ = [
-    "MAX_COUNT",
-    "count",
-    "delta",
-    "non_negative",
-    "one_of",
-    "optimizer",
-    "positive",
-    "probability",
-    "seed",
-]
-
 T = TypeVar("T", bound=str)
 
 MAX_COUNT = 10**18

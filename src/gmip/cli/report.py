@@ -13,8 +13,6 @@ from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Option, Settings, from_settings
 from gmip.report.share import FEWEST
 
-__all__ = ["report"]
-
 
 class ReportSettings(Settings):
     """Settings of `gmip report`."""

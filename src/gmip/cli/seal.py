@@ -10,8 +10,6 @@ from pydantic import Field
 
 from gmip.cli.options import Option, Settings, from_settings
 
-__all__ = ["seal", "verify"]
-
 
 class SealSettings(Settings):
     """Settings of `gmip seal`."""

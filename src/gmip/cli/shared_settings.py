@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, InstanceOf, model_validator
 
+from gmip._validate import listed
 from gmip.cli import parse
-from gmip.cli.errors import BadRequest, listed, option_name
+from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import (
     Count,
     NonNegative,
@@ -19,25 +20,6 @@ from gmip.cli.options import (
     Settings,
 )
 from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, SAMPLINGS, Adjacency, NoisySGD, Notion, PrivacyTarget, Sampling
-
-__all__ = [
-    "ACCOUNTING",
-    "NOISE",
-    "RUN",
-    "TARGET",
-    "ClipSettings",
-    "Explained",
-    "NoiseSettings",
-    "Printed",
-    "RunSettings",
-    "TargetSettings",
-    "WhoseSettings",
-    "WorkerSettings",
-    "Workplace",
-    "as_understood",
-    "once",
-    "slow_because",
-]
 
 RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target", "Accounting"
 WORKERS: Final = "Where it runs"

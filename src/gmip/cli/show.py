@@ -20,23 +20,6 @@ from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import GmipWarning
 from gmip.vocabulary import NoisySGD, PrivacyTarget
 
-__all__ = [
-    "claim_as_json",
-    "mu_and_epsilon",
-    "one_line",
-    "patience",
-    "print_answer",
-    "print_json",
-    "print_people",
-    "proved_instead",
-    "stages",
-    "target_as_json",
-    "target_name",
-    "target_sentence",
-    "target_shown",
-    "warnings_in_one_line",
-]
-
 
 def print_json(answer: Mapping[str, Any]) -> None:
     print(json.dumps(_encoded(answer), indent=2, allow_nan=False))

@@ -17,8 +17,6 @@ from gmip.tasks import read_records
 from gmip.tasks.records import class_names, find_column, read_column
 from gmip.training.models import read_weights
 
-__all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]
-
 _CODE = re.compile(r"([\w./\\-]+?)(?:\.py)?:([A-Za-z_]\w*)")
 _EPOCHS, _BATCH, _TEST = 10, 64, 0.2
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from gmip.tuning.recipe_file import RecipeFile
     from gmip.vocabulary import Recipe
 
-__all__ = ["train"]
-
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 

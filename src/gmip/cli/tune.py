@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gmip.tuning import TuneResult
     from gmip.vocabulary import PrivacyTarget
 
-__all__ = ["tune"]
-
 SEARCH: Final = "The search"
 
 

@@ -13,11 +13,12 @@ from gmip.stats.bounds import (
     tpr_lower_bound,
 )
 from gmip.stats.covariance import GaussianModel
-from gmip.stats.intervals import RunScores, roc_band, summary
+from gmip.stats.intervals import roc_band, summary
 from gmip.stats.scores import (
     ExpectedRoc,
     Pooled,
     RocCurve,
+    RunScores,
     ScoreSet,
     auc,
     logistic_calibration,

@@ -20,8 +20,6 @@ from scipy.linalg import blas, lapack
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Scatter", "Shrinkage", "WhiteModel", "fit_white", "shrinkage_of"]
-
 Array = NDArray[np.float64]
 Shrinkage = Literal["ledoit-wolf", "oas"]
 

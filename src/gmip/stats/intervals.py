@@ -30,8 +30,6 @@ from gmip.stats._rank_tests import (
 )
 from gmip.stats.scores import Pooled, RunScores, checked_seed, pool, tpr_at_fpr
 
-__all__ = ["Interval", "Metrics", "RocBand", "RunScores", "roc_band", "summary"]
-
 Array = NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from gmip.errors import InvalidArgument
 from gmip.tasks.inputs import IGNORED, logits, mapped, named
 from gmip.tasks.task import Examples, Task
 
-__all__ = ["by_person"]
-
 
 def by_person(task: Task, persons: Sequence[Any], *, background: Sequence[Any] | None = None) -> Task:
     """The task whose records are persons with all their rows.

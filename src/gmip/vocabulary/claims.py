@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-__all__ = ["ADJACENCIES", "Adjacency", "Claim", "Kind", "weakest"]
-
 #: "bound": no attacker does better under the assumptions. "forecast": one can, because the record is a typical one or a
 #: step of the argument is an approximation. Whoever passes a number on passes its kind on.
 Kind = Literal["bound", "forecast"]

@@ -11,17 +11,6 @@ from typing import Any, Final, Literal, Self, get_args
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = [
-    "RANDOM_SIZES",
-    "SAMPLINGS",
-    "SAMPLING_FAULTS",
-    "NoisySGD",
-    "Recipe",
-    "SGDSettings",
-    "Sampling",
-    "SamplingFault",
-]
-
 Sampling = Literal["fixed", "poisson", "full", "shuffled", "balls-in-bins"]
 SamplingFault = Literal[  # how batches can contradict the declared sampling
     "batch-too-large",

@@ -15,20 +15,6 @@ from gmip._numbers import typed
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary.claims import ADJACENCIES, Adjacency
 
-__all__ = [
-    "ANY",
-    "GOOD_ENOUGH",
-    "NOTIONS",
-    "AnyRecord",
-    "Notion",
-    "PrivacyTarget",
-    "Rate",
-    "RateLike",
-    "Susceptibility",
-    "as_claim",
-]
-
-
 # -- pairs that are written with an @ ---------------------------------------------------------------------------------
 
 

@@ -224,8 +224,3 @@ class TestEpsilonDelta:
                 convert.epsilon_from_mu(1.0, delta=bad)
             with pytest.raises(InvalidArgument, match="delta"):
                 convert.mu_from_epsilon_delta(epsilon=1.0, delta=bad)
-
-
-def test_public_names():
-    assert convert.__all__ == sorted(convert.__all__)
-    assert all(callable(getattr(convert, name)) for name in convert.__all__)

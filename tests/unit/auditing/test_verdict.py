@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing.verdict import gate, verdict
-from gmip.stats.intervals import RunScores
+from gmip.stats.scores import RunScores
 from tests.unit.auditing.scored import CONFIDENCE, judge, measured, outcome, scores
 
 
