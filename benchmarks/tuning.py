@@ -70,7 +70,7 @@ def recipes(recipe: Recipe, grid: dict[str, tuple[Any, ...]]) -> list[Recipe]:
 def run_grid(name: str, folder: Path) -> None:
     task, recipe, grid = setting(name)
     target, params = PrivacyTarget(**TARGET), num_params_of(task)
-    work = TrialWork(task=task, num_params=params, metric="accuracy", split_seed=0, on="outsiders")
+    work = TrialWork(task=task, num_params=params, metric="accuracy", split_seed=0)
     with job_runner(work, Workers(workers=1), 1) as runner:
         pieces = TrialRunner(runner, {"data": task.fingerprints}, folder / f"grid-{name}")
         all_of_them = [calibrated(one, params, target) for one in recipes(recipe, grid)]
@@ -166,7 +166,7 @@ def run_workers() -> None:
     """The same 16 trainings of about a second with one worker and with two; both are there and warm before."""
     task = load("adult")
     recipe = task.recipe.replace(dataset_size=20_000, batch_size=1_000, num_steps=300, noise_std=0.01, clip_norm=1.0)
-    work = TrialWork(task=task, num_params=num_params_of(task), metric="accuracy", split_seed=0, on="outsiders")
+    work = TrialWork(task=task, num_params=num_params_of(task), metric="accuracy", split_seed=0)
     times = {}
     for workers in (1, 2, 1, 2):
         with job_runner(work, Workers(workers=workers), 16) as runner:

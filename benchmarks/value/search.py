@@ -177,7 +177,7 @@ class Search:
         tuning = self.features[components].tuning
         order = Stream.MEMBERS.rng(seed).permutation(len(tuning))
         trained = min(self.size, len(tuning) - int(np.ceil(_VALIDATION * len(tuning))))
-        return SearchRecords(tuning[order[:trained]], tuning[order[trained : trained + _MOST_VALIDATION]], "outsiders")
+        return SearchRecords(tuning[order[:trained]], tuning[order[trained : trained + _MOST_VALIDATION]])
 
     def _estimate(self, arm: str, target: float, components: int, recipe: Recipe) -> tuple[float, Sampling]:
         """About the noise multiplier that a recipe needs, and how its batches are best drawn: for the choice alone."""

@@ -132,7 +132,7 @@ def _tuned(
     split = task.split(recipe.dataset_size, seed)
     others = np.concatenate([split.non_members, split.unused])
     ladder = train_ladder(
-        [SearchRecords(task.pool[split.members], task.pool[others], "members")],
+        [SearchRecords(task.pool[split.members], task.pool[others])],
         [
             recipe.replace(clip_norm=clip_norm, learning_rate=rate)
             for clip_norm in (*_CLIP_NORMS, recipe.clip_norm)

@@ -379,8 +379,8 @@ def project_ways(ways: Ways) -> Named:
 def project_tuned(result: TuneResult) -> Named:
     """What `gmip tune` found and tried."""
     named: Named = {
-        "kind": result.kind,
-        "neighbours": result.adjacency,
+        "kind": result.claim.kind,
+        "neighbours": result.claim.adjacency,
         "metric": result.metric,
         "exposure": result.exposure,
         "target": result.target.value,

@@ -130,7 +130,7 @@ def test_a_target_takes_the_best_recipe_at_the_noise_it_needs():
 def test_a_ladder_is_what_training_gives():
     rng = np.random.default_rng(0)
     examples = Examples(torch.from_numpy(rng.standard_normal((90, 2)).astype(np.float32)), torch.arange(90) % 2)
-    records = SearchRecords(examples[np.arange(30)], examples[np.arange(30, 90)], "outsiders")
+    records = SearchRecords(examples[np.arange(30)], examples[np.arange(30, 90)])
     plans = [ladder_recipe(), ladder_recipe(learning_rate=0.1, num_steps=2)]
     ladder = train_ladder([records], plans, [0.0, 3.0], seeds=[7], classes=2)
     noisy = ladder_recipe(dataset_size=30, noise_std=0.6)

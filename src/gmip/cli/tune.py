@@ -149,7 +149,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     from gmip.report import tuning_page
 
     answer, *more = tuning_page.tuning_sentences(result)
-    claim = "guaranteed, at most" if result.kind == "bound" else "forecast, about"
+    claim = "guaranteed, at most" if result.claim.kind == "bound" else "forecast, about"
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
         ("noise std on the mean gradient", _numbers.noise(result.recipe.noise_std)),

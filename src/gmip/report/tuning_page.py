@@ -58,8 +58,8 @@ def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
 
 def exposure_notes(result: TuneResult) -> list[str]:
     """What the exposure is worth, in sentences: bound or forecast, for whom, and what it is about."""
-    bound = result.kind == "bound"
-    said = [f"The exposure is a {'proved bound' if bound else 'forecast, not a bound'}, for {result.for_whom}."]
+    bound = result.claim.kind == "bound"
+    said = [f"The exposure is a {'proved bound' if bound else 'forecast, not a bound'}, for {result.claim.for_whom}."]
     if isinstance(result.target.susceptibility, tuple):
         said.append(
             "Susceptibilities were measured in other runs and change with clipping norm and weights: measure them "
@@ -67,16 +67,16 @@ def exposure_notes(result: TuneResult) -> list[str]:
         )
     if result.target.notion == "gmip" and result.target.attacker_knows < 1.0:
         said.append("A bound for any record needs more noise: --notion gdp (in Python also attacker_knows=1).")
-    if result.adjacency is not None:
-        said.append(f"Neighbours: {result.adjacency}.")
-    if result.not_a_member is not None:
-        said.append(f"Compared with: {result.not_a_member}.")
+    if result.claim.adjacency is not None:
+        said.append(f"Neighbours: {result.claim.adjacency}.")
+    if result.claim.not_a_member is not None:
+        said.append(f"Compared with: {result.claim.not_a_member}.")
         if (result.own_sampling in RANDOM_SIZES) != (result.recipe.sampling in RANDOM_SIZES):
             said.append(
                 f"The {result.own_sampling} batches of the task's own recipe define the game differently, and "
                 f"the two numbers cannot be compared: --try sampling={result.own_sampling} keeps to them."
             )
-    return said if result.caveat is None else [*said, result.caveat]
+    return said if result.claim.caveat is None else [*said, result.claim.caveat]
 
 
 def tuning_sentences(result: TuneResult) -> list[str]:

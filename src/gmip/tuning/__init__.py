@@ -9,7 +9,6 @@ from gmip.tuning.trials import (
     AutoClip,
     Metric,
     SearchRecords,
-    Trial,
     auto_clip,
     consider_clipping,
     gradient_norms,
@@ -17,7 +16,6 @@ from gmip.tuning.trials import (
     num_params_of,
     search_records,
     train_once,
-    trial,
 )
 
 __all__ = [
@@ -28,7 +26,6 @@ __all__ = [
     "Quality",
     "SearchRecords",
     "SearchSpace",
-    "Trial",
     "TuneResult",
     "auto_clip",
     "consider_clipping",
@@ -37,6 +34,5 @@ __all__ = [
     "num_params_of",
     "search_records",
     "train_once",
-    "trial",
     "tune",
 ]

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import math
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.stats import qmc
@@ -30,6 +30,7 @@ from gmip import _io, _numbers
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import TuningStream
+from gmip.attacks.work import as_seconds
 from gmip.errors import Diverged, InvalidArgument, UnreachableTarget
 from gmip.parallel import Workers, job_runner
 from gmip.store import Store
@@ -50,9 +51,10 @@ from gmip.tuning.trials import (
     metric_name,
     num_params_of,
     outsider_fingerprints,
+    records_on_members,
     search_records,
 )
-from gmip.vocabulary import Kind, PrivacyTarget, Recipe
+from gmip.vocabulary import Claim, PrivacyTarget, Recipe
 
 # -- what a search found ----------------------------------------------------------------------------------------------
 
@@ -92,8 +94,7 @@ class TuneResult:
     task, task_spec : its name, and how `gmip.tasks.load` finds it.
     recipe : with the noise that keeps `target`.
     exposure : of the recipe, measured as the target is.
-    kind : "bound" or "forecast": what that exposure is; for_whom, caveat, adjacency : about whom it
-        is, what it does not cover, and the neighbours of differential privacy. not_a_member : what that means here.
+    claim : bound or forecast: what that exposure is, about whom, and what it does not cover.
     own_sampling : of the recipe that the search began with.
     quality : of its models on the task's test records, which no choice depends on. Models are trained on
         `trained_on` outsiders, who may be fewer than the members will be.
@@ -112,22 +113,18 @@ class TuneResult:
     recipe: Recipe
     num_params: int
     exposure: float
-    kind: Kind
-    for_whom: str
-    caveat: str | None
-    adjacency: str | None
-    not_a_member: str | None
+    claim: Claim
     own_sampling: str
     quality: Quality
-    own: FrontierPoint | None
-    frontier: tuple[FrontierPoint, ...]
-    tried: tuple[SearchTrial, ...]
-    trainings: int | None
-    seconds: float | None
     trained_on: int
     split_seed: int
-    seed: int | None
     leakage: str
+    own: FrontierPoint | None = None
+    frontier: tuple[FrontierPoint, ...] = ()
+    tried: tuple[SearchTrial, ...] = ()
+    trainings: int | None = None
+    seconds: float | None = None
+    seed: int | None = None
     model: nn.Module | None = None
 
     def __repr__(self) -> str:
@@ -161,11 +158,11 @@ class TuneResult:
                 "num_params": self.num_params,
                 "noise_multiplier": self.recipe.noise_multiplier,
                 "exposure": self.exposure,
-                "kind": self.kind,
-                "for_whom": self.for_whom,
-                "caveat": self.caveat,
-                "adjacency": self.adjacency,
-                "not_a_member": self.not_a_member,
+                "kind": self.claim.kind,
+                "for_whom": self.claim.for_whom,
+                "caveat": self.claim.caveat,
+                "adjacency": self.claim.adjacency,
+                "not_a_member": self.claim.not_a_member,
                 "test": _quality(self.quality),
                 "own": None if self.own is None else _point(self.own),
                 "frontier": [_point(point) for point in self.frontier],
@@ -181,19 +178,19 @@ class TuneResult:
 
     def recipe_yaml(self) -> str:
         """The file that `gmip train` takes."""
-        goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in self.target.as_json().items())
         lines = [
             f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
             f"# records, {self.target}. Train with: gmip train FILE --out runs/tuned",
-            f"task: {_scalar(self.task_spec)}",
             f"# {self.leakage[:1].upper()}{self.leakage[1:]}",
             "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",
-            f"split_seed: {self.split_seed}",
-            f"target: {{{goal}}}",
-            "recipe:",
-            *(f"  {name}: {_scalar(value)}" for name, value in dataclasses.asdict(self.recipe).items()),
         ]
-        return "\n".join(lines) + "\n"
+        settings = {
+            "task": self.task_spec,
+            "split_seed": self.split_seed,
+            "target": self.target.as_json(),
+            "recipe": dataclasses.asdict(self.recipe),
+        }
+        return "\n".join([*lines, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)])
 
 
 def _finite(value: Any) -> Any:
@@ -203,20 +200,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-
-def _scalar(value: Any) -> str:
-    """YAML, of which JSON is a part, but for floats such as 1e-05, which YAML 1.1 takes for text."""
-    if isinstance(value, float):
-        text = repr(value)
-        return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(key)}: {_scalar(entry)}" for key, entry in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_scalar(entry) for entry in value) + "]"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))
 
 
 def _quality(quality: Quality) -> dict[str, Any]:
@@ -488,7 +471,6 @@ _FEWEST_TRIALS: Final = 24
 _PILOT: Final = 4
 _TEST_SEEDS: Final = 3
 _LEVELS: Final = {"much stricter": 0.25, "stricter": 0.5, "looser": 2.0}
-_UNITS: Final = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _SPLIT_SEED: Final = "split_seed"  # the file: who will be a member
 _AFTERWARDS: Final = 40  # trainings on top of the trials: tests and the frontier
 
@@ -563,7 +545,7 @@ def tune(
     target = PrivacyTarget.of(target, wanted)
     if on_members is not None:
         target = _target_on_members(target, on_members, trials)
-    name, seconds = metric_name(metric), _seconds(budget)
+    name, seconds = metric_name(metric), as_seconds("budget", budget)
     count = None if trials is None else check.count("trials", trials)
     if count is not None and count < _FEWEST_TRIALS:
         raise InvalidArgument(
@@ -582,7 +564,7 @@ def tune(
     if on_members is not None:
         space = _space_on_members(own, space)
     around = SearchSpace.around(own, num_params=params, typical_norm=typical, target=target, given=space)
-    work = TrialWork(task=task, num_params=params, metric=metric, split_seed=split_seed, on="outsiders")
+    work = TrialWork(task=task, num_params=params, metric=metric, split_seed=split_seed)
     facts = {
         "task": task.name,
         "data": outsider_fingerprints(task, task.split(own.dataset_size, split_seed).members),
@@ -606,7 +588,7 @@ def tune(
             left = seconds * pieces.workers - pieces.spent  # calibrations and the first trials are part of the budget
             count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, _PILOT + left / each - _AFTERWARDS)))
         best = search.run(Schedule(count))[0]
-        return _measured(search, best.recipe, best.exposure, task, spec, params, name, split_seed, watch)
+        return _measured(search, best.recipe, best.exposure, work, spec, watch)
 
 
 # -- on members -------------------------------------------------------------------------------------------------------
@@ -654,8 +636,7 @@ def _best_on_members(search: Search, work: TrialWork, spec: str, watch: Watch) -
     assert target.best_of is not None
     number = int(rng.geometric(1.0 / target.best_of))
     points = [tuple(rng.random(search.space.dimension).tolist()) for _ in range(number)]
-    size = search.own.dataset_size
-    records = search_records(task, size, seed=0, split_seed=work.split_seed, on="members")
+    records = records_on_members(task, search.own.dataset_size, seed=0, split_seed=work.split_seed)
     ranked: list[tuple[float, float]] = []
     best: tuple[Recipe, nn.Module] | None = None
     progress = watch("runs on members")
@@ -677,31 +658,13 @@ def _best_on_members(search: Search, work: TrialWork, spec: str, watch: Watch) -
             remedy="narrow `space` to smaller learning rates, and count what was done as one more run",
         )
     recipe, model = best
-    curve = curve_of(recipe, work.num_params, target)
-    quality = Quality((measure(work.metric, task, model, task.test),))
-    return TuneResult(
-        task=task.name,
-        task_spec=spec,
-        target=target,
-        metric=metric_name(work.metric),
-        recipe=recipe,
-        num_params=work.num_params,
-        exposure=curve.exposure(target),
-        kind=curve.kind,
-        for_whom=curve.for_whom,
-        caveat=curve.claim.caveat,
-        adjacency=curve.claim.adjacency,
-        not_a_member=curve.claim.not_a_member,
-        own_sampling=search.own.sampling,
-        quality=quality,
-        own=None,
-        frontier=(),
-        tried=(),
-        trainings=None,
-        seconds=None,
+    return _result(
+        search,
+        work,
+        spec,
+        recipe,
+        quality=Quality((measure(work.metric, task, model, task.test),)),
         trained_on=len(records.train),
-        split_seed=work.split_seed,
-        seed=None,
         leakage=f"the search trained on the members, {target.best_of:g} times on average. The target covers this "
         "model, its recipe and its metric together: publish nothing else of the search, neither the number of runs nor "
         "the time they took, and do not train again.",
@@ -712,24 +675,35 @@ def _best_on_members(search: Search, work: TrialWork, spec: str, watch: Watch) -
 # -- what was found, on test records ----------------------------------------------------------------------------------
 
 
-def _measured(
-    search: Search,
-    recipe: Recipe,
-    exposure: float,
-    task: Task,
-    spec: str,
-    params: int,
-    metric: str,
-    split_seed: int,
-    watch: Watch,
-) -> TuneResult:
-    """The result: the recipe and its neighbours on test records, with seeds of their own."""
+def _result(search: Search, work: TrialWork, spec: str, recipe: Recipe, **found: Any) -> TuneResult:
+    """The result of a search, with what the accountant says of the recipe."""
     target = search.target
+    curve = curve_of(recipe, work.num_params, target)
+    claim = curve.claim
+    if isinstance(target.susceptibility, tuple):  # measured in other runs: with another clipping norm a guess
+        claim = dataclasses.replace(claim, kind="forecast")
+    return TuneResult(
+        task=work.task.name,
+        task_spec=spec,
+        target=target,
+        metric=metric_name(work.metric),
+        recipe=recipe,
+        num_params=work.num_params,
+        exposure=curve.exposure(target),
+        claim=claim,
+        own_sampling=search.own.sampling,
+        split_seed=work.split_seed,
+        **found,
+    )
+
+
+def _measured(search: Search, recipe: Recipe, exposure: float, work: TrialWork, spec: str, watch: Watch) -> TuneResult:
+    """The result: the recipe and its neighbours on test records, with seeds of their own."""
+    task, target = work.task, search.target
     seeds = [search.trial_seed(1000 + number) for number in range(_TEST_SEEDS)]
-    found = {"the target": [(recipe, exposure)], **_neighbours(search, recipe, params)}
-    own = search.calibrated([search.own.replace(clip_norm=search.own.clip_norm or search.space.typical_norm)], target)[
-        0
-    ]
+    found = {"the target": [(recipe, exposure)], **_neighbours(search, recipe, work.num_params)}
+    clipped = search.own.replace(clip_norm=search.own.clip_norm or search.space.typical_norm)
+    (own,) = search.calibrated([clipped], target)
     candidates = [made for several in found.values() for made in several] + ([] if own is None else [own])
     tested = _tested(search.pieces, [one for one, _ in candidates], seeds, watch)
     qualities = dict(zip(map(repr, candidates), tested, strict=True))
@@ -737,33 +711,20 @@ def _measured(
     for name, several in found.items():
         best = max(several, key=lambda made: _nan_last(qualities[repr(made)][0]))
         points.append(FrontierPoint(name, *best, qualities[repr(best)][1]))
-    points.sort(key=lambda point: point.exposure)
-    curve = curve_of(recipe, params, target)
-    records = search_records(task, recipe.dataset_size, seed=seeds[0], split_seed=split_seed)
+    records = search_records(task, recipe.dataset_size, seed=seeds[0], split_seed=work.split_seed)
     fewer = "" if len(records.train) == recipe.dataset_size else f", {len(records.train)} at a time"
-    return TuneResult(
-        task=task.name,
-        task_spec=spec,
-        target=target,
-        metric=metric,
-        recipe=recipe,
-        num_params=params,
-        exposure=curve.exposure(target),
-        # Measured susceptibilities are those of other runs: with another clipping norm and way they are a guess.
-        kind="forecast" if isinstance(target.susceptibility, tuple) else curve.kind,
-        for_whom=curve.for_whom,
-        caveat=curve.claim.caveat,
-        adjacency=curve.claim.adjacency,
-        not_a_member=curve.claim.not_a_member,
-        own_sampling=search.own.sampling,
+    return _result(
+        search,
+        work,
+        spec,
+        recipe,
         quality=qualities[repr((recipe, exposure))][1],
         own=None if own is None else FrontierPoint("the task's own recipe", *own, qualities[repr(own)][1]),
-        frontier=tuple(points),
+        frontier=tuple(sorted(points, key=lambda point: point.exposure)),
         tried=tuple(search.tried),
         trainings=len(search.tried) + len(seeds) * len(candidates),
         seconds=sum(one.outcome.seconds for one in search.tried),
         trained_on=len(records.train),
-        split_seed=split_seed,
         seed=search.seed,
         leakage=f"the search trained on {_numbers.count(_outsiders(task, recipe))} records that will not be "
         f"members{fewer}, and so gives nothing away about members.",
@@ -827,13 +788,3 @@ def _exposure(quiet: Recipe, params: int, target: PrivacyTarget) -> float:
 
 def _nan_last(value: float) -> float:
     return -math.inf if math.isnan(value) else value
-
-
-def _seconds(budget: float | str) -> float:
-    if not isinstance(budget, str):
-        return check.positive("budget", budget)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", budget.lower())
-    unit = None if found is None else _UNITS.get(found[2] or "s")
-    if found is None or unit is None:
-        raise InvalidArgument("is not a time", argument="budget", value=budget, remedy="write it as '10min' or '90s'")
-    return check.positive("budget", float(found[1]) * unit)

@@ -1,4 +1,4 @@
-"""One trial: the records to search with, a clipping norm from their gradients, training, and how good the model is."""
+"""A trial of a search: its records, a clipping norm from their gradients, training, and how good the model is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -32,8 +32,6 @@ from gmip.vocabulary import PrivacyTarget, Recipe
 # -- on which records a search trains and measures --------------------------------------------------------------------
 
 
-On = Literal["outsiders", "members"]
-ON: Final[tuple[On, ...]] = ("outsiders", "members")
 _LEAST: Final = 40  # outsiders: fewer say nothing about a recipe
 _VALIDATION: Final = 0.25  # share of the outsiders that are measured on, at least
 _MOST_VALIDATION: Final = 5_000
@@ -45,10 +43,6 @@ class SearchRecords:
 
     train: Examples
     validation: Examples
-    on: On
-
-    def __repr__(self) -> str:
-        return f"<SearchRecords: {len(self.train)} {self.on} to train on, {len(self.validation)} to measure on>"
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe for these records, which may be fewer than the members: noise on the MEAN and steps stay."""
@@ -67,36 +61,43 @@ def outsider_fingerprints(task: Task, members: NDArray[np.int64]) -> dict[str, s
 
 
 def search_records(
-    task: Task,
-    dataset_size: int,
-    *,
-    seed: int,
-    split_seed: int = 0,
-    on: On = "outsiders",
-    members: NDArray[np.int64] | None = None,
+    task: Task, dataset_size: int, *, seed: int, split_seed: int = 0, members: NDArray[np.int64] | None = None
 ) -> SearchRecords:
-    """Who is trained on in a search.
+    """Who is trained and measured on in a search: records of the pool that will not be members, and the background.
+
+    Trials train on as many as there will be members, or fewer where there are not as many; at least a quarter is
+    measured on.
 
     Parameters
     ----------
     dataset_size : members of the run to come.
     seed : of the trial: outsiders are divided anew for each, so that all of them are measured on in some.
     split_seed : of `task.split`: who will be a member.
-    on : "outsiders": all records of the pool that will not be members, and the task's background. The trials train
-        on as many as there will be members, or fewer where there are not as many; at least a quarter is measured on.
-        "members": the members themselves, measured on the outsiders.
     members : rows of the pool, where it is known who they are, whatever `split_seed` says.
 
     Raises
     ------
     InvalidArgument : there are almost no outsiders.
     """
-    check.one_of("on", on, ON)
     if members is None:
         split = task.split(dataset_size, split_seed)
-        inside, outside = split.members, np.concatenate([split.non_members, split.unused])
+        outside = np.concatenate([split.non_members, split.unused])
     else:
-        inside, outside = members, np.setdiff1d(np.arange(len(task.pool)), members)
+        outside = np.setdiff1d(np.arange(len(task.pool)), members)
+    others = _shuffled(task, outside, dataset_size, seed)
+    trained = min(dataset_size, len(others) - math.ceil(_VALIDATION * len(others)))
+    return SearchRecords(others[:trained], others[trained : trained + _MOST_VALIDATION])
+
+
+def records_on_members(task: Task, dataset_size: int, *, seed: int, split_seed: int) -> SearchRecords:
+    """The members of the run to come to train on, and outsiders to measure on."""
+    split = task.split(dataset_size, split_seed)
+    others = _shuffled(task, np.concatenate([split.non_members, split.unused]), dataset_size, seed)
+    return SearchRecords(task.pool[split.members], others[:_MOST_VALIDATION])
+
+
+def _shuffled(task: Task, outside: NDArray[np.int64], dataset_size: int, seed: int) -> Examples:
+    """These rows of the pool and the background, in an order of the seed's."""
     others = task.pool[outside]
     if task.background is not None:
         others = others.joined(task.background)
@@ -106,12 +107,7 @@ def search_records(
             f"and a search needs {_LEAST} to train and measure on",
             remedy="lower `dataset_size`, or give the task a `background` of records that no run trains on",
         )
-    order = TuningStream.RECORDS.rng(check.seed(seed)).permutation(len(others))
-    if on == "members":
-        return SearchRecords(task.pool[inside], others[order[:_MOST_VALIDATION]], on)
-    trained = min(dataset_size, len(others) - int(np.ceil(_VALIDATION * len(others))))
-    measured = order[trained : trained + _MOST_VALIDATION]
-    return SearchRecords(others[order[:trained]], others[measured], on)
+    return others[TuningStream.RECORDS.rng(check.seed(seed)).permutation(len(others))]
 
 
 # -- how good a model is ----------------------------------------------------------------------------------------------
@@ -173,76 +169,12 @@ def measure(metric: Metric, task: Task, model: nn.Module, examples: Examples) ->
         ) from None
 
 
-# -- one trial --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A recipe as it was tried.
-
-    recipe : calibrated, for the members of the run to come.
-    exposure : of the recipe, measured as the target is (TPR at its FPR, mu, ...).
-    metric : on records that were not trained on, the higher the better; NaN if training diverged.
-    trained_on : how many records.
-    """
-
-    recipe: Recipe
-    num_params: int
-    seed: int
-    exposure: float
-    metric: float
-    trained_on: int
-
-    @property
-    def noise_std(self) -> float:
-        """The standard deviation of the noise on the batch MEAN."""
-        return self.recipe.noise_std
+# -- one training -----------------------------------------------------------------------------------------------------
 
 
 def num_params_of(task: Task) -> int:
     """d, the trainable parameters of the task's model."""
     return count_params(initial_model(task, 0, checked=False))
-
-
-def trial(
-    task: Task,
-    recipe: Recipe,
-    target: PrivacyTarget | None,
-    *,
-    seed: int,
-    split_seed: int = 0,
-    metric: Metric = "accuracy",
-    on: On = "outsiders",
-    num_params: int | None = None,
-) -> Trial:
-    """Train the recipe with the least noise that keeps the target, once, and measure the model.
-
-    Parameters
-    ----------
-    target : None trains the recipe with the noise that it has; then `exposure` is NaN.
-    seed : of weights, batches and noise, and of who is trained and measured on.
-    split_seed : of `task.split`, which says who will be a member and so is not trained on.
-    on : see `search_records`. With "members" the trial itself is a run on the members: it adds to what they give away.
-    num_params : of the model, where it is known.
-
-    Raises
-    ------
-    UnreachableTarget : no noise keeps the target.
-    """
-    params = num_params_of(task) if num_params is None else num_params
-    claimed = math.nan
-    if target is not None:
-        recipe = calibrated(recipe, params, target)
-        claimed = exposure(recipe, params, target)
-    records = search_records(task, recipe.dataset_size, seed=seed, split_seed=split_seed, on=on)
-    return Trial(
-        recipe=recipe,
-        num_params=params,
-        seed=seed,
-        exposure=claimed,
-        metric=train_once(task, recipe, records, seed=seed, metric=metric),
-        trained_on=len(records.train),
-    )
 
 
 def train_once(task: Task, recipe: Recipe, records: SearchRecords, *, seed: int, metric: Metric) -> float:
@@ -302,7 +234,6 @@ class TrialWork:
     num_params: int
     metric: Metric
     split_seed: int
-    on: On
 
     @property
     def name(self) -> str:
@@ -326,7 +257,7 @@ class TrialWork:
 
     def _trained(self, job: Training) -> Outcome:
         recipe, seed = job.recipe, job.seed
-        records = search_records(self.task, recipe.dataset_size, seed=seed, split_seed=self.split_seed, on=self.on)
+        records = search_records(self.task, recipe.dataset_size, seed=seed, split_seed=self.split_seed)
         early = math.inf
 
         def good_enough(model: nn.Module) -> bool:
@@ -359,7 +290,6 @@ class TrialRunner:
     def __init__(self, runner: JobRunner[Piece, Outcome], store: Store) -> None:
         self._crew, self._store = runner, store
         self._known: dict[str, Outcome] = {}  # by the text of a piece, which cannot be hashed
-        self.computed = 0  # by this process, not found on disk
 
     @property
     def workers(self) -> int:
@@ -382,7 +312,6 @@ class TrialRunner:
         def take(piece: Piece, outcome: Outcome) -> None:
             nonlocal done
             done += 1
-            self.computed += 1
             self._known[repr(piece)] = outcome
             self._store.put(_key(piece), fields=dataclasses.asdict(outcome))
             progress(done, total)

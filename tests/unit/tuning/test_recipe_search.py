@@ -108,7 +108,7 @@ def test_bad_requests():
         tune(toy_task(), **(SMALL | {"metric": lambda task, model, examples: math.nan}))
     with pytest.raises(InvalidArgument, match="10 records that will not be members"):
         tune(toy_task(), **TARGET, recipe=toy_task().recipe.replace(dataset_size=290))
-    with pytest.raises(InvalidArgument, match="budget = 'soon' is not a time"):
+    with pytest.raises(InvalidArgument, match="budget = 'soon' is not a length of time"):
         tune(toy_task(), **TARGET, budget="soon")
 
 
@@ -124,16 +124,14 @@ def test_measured_susceptibilities_are_no_bound_for_another_recipe(found: TuneRe
     measured = dataclasses.replace(found, target=PrivacyTarget(target_mu=1.0, susceptibility=[4.0, 9.0]))
     assert any("measure them again" in line for line in exposure_notes(measured))
     assert not any("measure them again" in line for line in exposure_notes(found))
-    assert found.kind == "bound" and exposure_notes(found)[0].startswith("The exposure is a proved bound")
+    assert found.claim.kind == "bound" and exposure_notes(found)[0].startswith("The exposure is a proved bound")
 
 
 @pytest.mark.parametrize("halfway", [math.nan, -1.0])
 def test_a_model_that_ended_half_way_is_not_taken_for_complete(halfway: float):
     values = iter([halfway, 1.0])
     task = toy_task()
-    work = TrialWork(
-        task=task, num_params=6, metric=lambda task, model, examples: next(values), split_seed=0, on="outsiders"
-    )
+    work = TrialWork(task=task, num_params=6, metric=lambda task, model, examples: next(values), split_seed=0)
     outcome = work.compute(Training(recipe=task.recipe, seed=0, least=0.5))
     assert outcome.stopped and outcome.metric != 1.0
 
@@ -165,7 +163,7 @@ def test_a_search_on_members_keeps_the_target_after_the_choice_and_tells_nothing
     found = tune(task, **ON_MEMBERS, split_seed=0, folder=tmp_path / "kept")
     run = found.recipe.run(found.num_params)
     one = account(run, notion="gdp")
-    assert found.kind == "bound" and found.recipe.num_steps == task.recipe.num_steps
+    assert found.claim.kind == "bound" and found.recipe.num_steps == task.recipe.num_steps
     assert one.best_of(4).epsilon(1e-3) == pytest.approx(3.0, rel=1e-5) == found.exposure
     assert one.epsilon(1e-3) < 2.5  # what one run may spend
     assert found.model is not None and found.quality.mean > 0.6

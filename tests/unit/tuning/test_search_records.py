@@ -9,7 +9,7 @@ import torch
 from gmip.errors import InvalidArgument
 from gmip.tasks import Task
 from gmip.tuning import search_records
-from gmip.tuning.trials import outsider_fingerprints
+from gmip.tuning.trials import outsider_fingerprints, records_on_members
 from tests.unit.tuning.toy import toy_task
 
 
@@ -64,7 +64,7 @@ def test_few_outsiders_stand_in_for_many_members():
 
 def test_on_members():
     task = toy_task()
-    found = search_records(task, 60, seed=3, split_seed=7, on="members")
+    found = records_on_members(task, 60, seed=3, split_seed=7)
     assert rows(found.train) == rows(task.pool[task.split(60, 7).members])
     assert not rows(found.train) & rows(found.validation)
 

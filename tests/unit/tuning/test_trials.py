@@ -1,4 +1,4 @@
-"""One trial: calibrated, trained on outsiders, measured."""
+"""One training on outsiders, and how good its model is."""
 
 from __future__ import annotations
 
@@ -8,37 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from gmip.accounting.account import account
 from gmip.errors import InvalidArgument
-from gmip.tuning import measure, trial
-from gmip.vocabulary import PrivacyTarget
+from gmip.tuning import measure, search_records, train_once
 from tests.unit.tuning.toy import toy_task
 
-TARGET = PrivacyTarget(target_tpr=(0.1, 0.01))
 
-
-def test_a_trial_keeps_the_target_and_learns():
+def test_a_training_learns_and_follows_from_its_seed():
     task = toy_task()
-    found = trial(task, task.recipe, TARGET, seed=0)
-    assert found.num_params == 10 and found.trained_on == 60
-    assert found.noise_std > 0.0
-    assert account(found.recipe.run(10)).tpr_at(0.01) <= 0.1
-    assert 0.099 < found.exposure <= 0.1
-    assert found.metric > 0.7
-    assert found == trial(task, task.recipe, TARGET, seed=0)
-    assert found.metric != trial(task, task.recipe, TARGET, seed=1).metric
-
-
-def test_without_a_target_the_recipe_is_trained_as_it_is():
-    task = toy_task()
-    found = trial(task, task.recipe, None, seed=0)
-    assert found.noise_std == 0.0 and math.isnan(found.exposure) and found.metric > 0.8
+    records = search_records(task, 60, seed=0)
+    first, again, other = (train_once(task, task.recipe, records, seed=s, metric="accuracy") for s in (0, 0, 1))
+    assert first > 0.8 and first == again != other
 
 
 def test_what_diverges_has_no_metric():
     task = toy_task()
     recipe = task.recipe.replace(learning_rate=1e38, num_steps=30, clip_norm=None)
-    assert math.isnan(trial(task, recipe, None, seed=0).metric)
+    assert math.isnan(train_once(task, recipe, search_records(task, 60, seed=0), seed=0, metric="accuracy"))
 
 
 class Sure(torch.nn.Module):
