@@ -25,6 +25,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from gmip._extras import missing
 from gmip._user_code import out_of_memory, said_by, where
 from gmip.cli.errors import CommandLineError, sentence
 from gmip.errors import GmipError
@@ -158,6 +159,8 @@ def _tried(args: list[str]) -> int:
     try:
         code = app(args=args, prog_name="gmip", standalone_mode=False, obj=shlex.join(["gmip", *args]))
         sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        raise error if where(error) is not None else missing(error, f"gmip {_command_of(args)}") from None
     except (GmipError, CommandLineError):
         raise
     except OverflowError as error:
@@ -234,5 +237,9 @@ def _drop_output() -> None:
 def _options_of(args: Sequence[str]) -> set[str]:
     """The options of the command that was asked for."""
     commands: Any = get_command(app)
-    asked = commands.get_command(None, next((arg for arg in args if not arg.startswith("-")), ""))
+    asked = commands.get_command(None, _command_of(args))
     return set() if asked is None else {name for parameter in asked.params for name in parameter.opts}
+
+
+def _command_of(args: Sequence[str]) -> str:
+    return next((arg for arg in args if not arg.startswith("-")), "")

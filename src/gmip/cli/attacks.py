@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from rich.console import Console
@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gmip._validate import listed
-from gmip.cli.errors import needs_extra
 from gmip.cli.options import Count, Option, Settings, from_settings
 
 
@@ -21,7 +20,8 @@ def attacks(asked: Settings) -> None:
 
     Example: gmip attacks
     """
-    known = _known()
+    from gmip.attacks import attack_table as known
+
     console = Console(highlight=False)
     rows = known.table()
     lines = Table.grid(padding=(0, 1))  # more attacks than a terminal has columns for
@@ -33,15 +33,6 @@ def attacks(asked: Settings) -> None:
             lines.add_row("", Text(f"needs {listed(needed)}{known_rates}", style="dim"))
     console.print(lines)
     console.print(Text(known.NOTE, style="dim"), soft_wrap=True)
-
-
-def _known() -> Any:
-    """The attacks' classes, which say what they need, are torch programs; loaded only when asked for."""
-    with needs_extra("train", "gmip attacks"):
-        from gmip.attacks import attack_table
-
-        attack_table.table()
-    return attack_table
 
 
 class AppSettings(Settings):
@@ -68,8 +59,8 @@ def app(asked: AppSettings) -> None:
 
     Example: gmip app runs/
     """
-    with needs_extra("app", "gmip app"):
-        from gmip.app import serve
+    from gmip.app import serve
+
     serve(
         None if asked.folder is None else Path(asked.folder),
         port=asked.port,

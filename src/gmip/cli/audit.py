@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -14,7 +15,7 @@ from gmip._extras import needs
 from gmip._io import hold_folder, read_yaml, writing
 from gmip.auditing.settings import AuditConfig, make_config
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest, needs_extra, option_name
+from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed, WorkerSettings
 
@@ -49,18 +50,6 @@ def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
         name, equals, path = text.partition("=")
         runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
     return runs
-
-
-def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
-    """ROLE=NAME, for scores also several; ROLE may say of which value or class, as member:train."""
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        role, equals, name = text.partition("=")
-        if not (equals and name):
-            raise BadRequest(f"must be ROLE=NAME, not {text!r}", argument=option, remedy="pass one such as score=loss")
-        role, colon, value = role.partition(":")
-        found.setdefault(parse.one_of(option, role, ROLES) + colon + value, []).append(name)
-    return found
 
 
 class AuditSettings(Printed, WorkerSettings, AuditConfig):
@@ -112,7 +101,7 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
     ] = None
     columns: Annotated[
         dict[str, list[str]] | None,
-        Option("ROLE=NAME", WHAT, _columns, repeated=True),
+        Option("ROLE=NAME", WHAT, partial(parse.columns, roles=ROLES, of_values=True), repeated=True),
         Field(
             description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
             "loss, id, person, group or run; repeat for several. member:VALUE=NAME: members "
@@ -208,9 +197,9 @@ def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written
             raise BadRequest(
                 "does not apply to a file of scores or predictions", argument=option_name(name), remedy="leave it out"
             )
-    with needs_extra("audit", "gmip audit"):
-        from gmip import auditing, report
-        from gmip.auditing.sources.table_sources import TableFile
+    from gmip import auditing, report
+    from gmip.auditing.sources.table_sources import TableFile
+
     planted = _planted(path)
     given = {name: getattr(asked, name) for name in ("claim", "target", "gate")} | {"seed": asked.seed or 0}
     if planted is not None and asked.claim is None:
@@ -238,10 +227,9 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
     from gmip import auditing, report
 
     settings = {} if path is None else read_yaml(path)
-    shadows = {} if asked.workers is None else asked.workers.as_keywords()
-    if shadows:
+    if asked.workers:
         shared = settings.get("shadows", {})
-        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | shadows
+        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | asked.workers
     config = make_config(settings | given, path)
     with hold_folder(config.out):
         with show.warnings_in_one_line(), show.stages() as watch:

@@ -9,7 +9,6 @@ import typer
 from pydantic import Field
 
 from gmip.cli import show
-from gmip.cli.errors import needs_extra
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
 
@@ -40,9 +39,9 @@ def check(asked: CheckSettings) -> None:
 
     Exit codes: 0; 1 if a check fails; 2 if the request is wrong.
     """
-    with needs_extra("audit", "gmip check"):
-        from gmip.auditing.recompute import check_run
-        from gmip.report import check_words
+    from gmip.auditing.recompute import check_run
+    from gmip.report import check_words
+
     with show.warnings_in_one_line(), show.stages() as watch:
         progress = cache(partial(watch, "checking the record"))  # begins with the first step: mistakes come before
         found = check_run(asked.task, asked.run, progress=lambda done, total: progress()(done, total))

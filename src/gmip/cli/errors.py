@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Any, Final
 
 import typer
@@ -15,17 +14,6 @@ from gmip.errors import GmipError, InvalidArgument
 
 class BadRequest(InvalidArgument):
     """Found by the command line itself: arguments are options already."""
-
-
-@contextmanager
-def needs_extra(extra: str, command: str) -> Iterator[None]:
-    """Around the imports of a command: one sentence where a package of gmip's extra is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"{command} needs {error.name}, which is not installed", remedy=f"pip install 'gmip[{extra}]'"
-        ) from None
 
 
 # Typer's own errors (unknown option, missing value, ...). Its releases differ in whether the class comes from click or

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,22 +12,11 @@ import typer
 from pydantic import Field
 
 from gmip.cli import parse
-from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, Settings, from_settings, names_of
 
 TASK: Final = "A task file (FILE.py)"
 ROLES: Final = ("label", "id", "group", "ignore")
-
-
-def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
-    """ROLE=NAME."""
-    found: dict[str, list[str]] = {}
-    for text in texts:
-        role, equals, name = text.partition("=")
-        if not (equals and name):
-            raise BadRequest(f"must be ROLE=NAME, not {text!r}", argument=option, remedy="pass one such as label=kind")
-        found.setdefault(parse.one_of(option, role, ROLES), []).append(name)
-    return found
 
 
 class InitSettings(Settings):
@@ -47,7 +36,7 @@ class InitSettings(Settings):
     ] = None
     columns: Annotated[
         dict[str, list[str]] | None,
-        Option("ROLE=NAME", TASK, _columns, repeated=True),
+        Option("ROLE=NAME", TASK, partial(parse.columns, roles=ROLES), repeated=True),
         Field(
             description="Column of the tables; ROLE is label (default: label, target, y, class), id (default: id, row, "
             "record), group (default: group) or ignore, which is no feature; repeat for several."
@@ -108,10 +97,10 @@ def _completed(asked: InitSettings) -> InitSettings:
 
 
 def _write_task(file: Path, asked: InitSettings) -> None:
-    with needs_extra("audit", "gmip init"):
-        from gmip.cli import task_file
-        from gmip.errors import GmipError
-        from gmip.tasks import load
+    from gmip.cli import task_file
+    from gmip.errors import GmipError
+    from gmip.tasks import load
+
     model = str(asked.model)
     named = ":" in model and not Path(model).exists()
     made = task_file.named_model(model) if named else task_file.guessed_model(Path(model))

@@ -77,6 +77,22 @@ def optimizer(option: str, text: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), found
 
 
+def columns(
+    option: str, texts: Sequence[str], roles: Sequence[str], *, of_values: bool = False
+) -> dict[str, list[str]]:
+    """Names by role, from ROLE=NAME; with `of_values` a role may say of which value or class, as member:train."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        said, equals, name = text.partition("=")
+        if not (equals and name):
+            raise BadRequest(
+                f"must be ROLE=NAME, not {text!r}", argument=option, remedy=f"write such as {roles[0]}=NAME"
+            )
+        role, colon, value = said.partition(":") if of_values else (said, "", "")
+        found.setdefault(one_of(option, role, roles) + colon + value, []).append(name)
+    return found
+
+
 def one_of(option: str, text: str, options: Sequence[T]) -> T:
     for known in options:
         if text == known:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gmip._io import read_if_there, write
-from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, Settings, from_settings
 from gmip.report.share import FEWEST
 
@@ -54,11 +54,11 @@ def report(asked: ReportSettings) -> None:
     Several audits are compared: verdict, attackers and accuracy of each run.
     With --out, one report has the runs of all, and result.json beside it.
     """
-    with needs_extra("audit", "gmip report"):
-        from gmip import report as reports
-        from gmip.auditing.schema import merged
-        from gmip.report import answer_words, card
-        from gmip.report.write import exposed_names
+    from gmip import report as reports
+    from gmip.auditing.schema import merged
+    from gmip.report import answer_words, card
+    from gmip.report.write import exposed_names
+
     audits = [reports.read_result(path) for path in asked.results]
     first = Path(asked.results[0])
     result = reduce(merged, audits)

@@ -238,43 +238,31 @@ class TargetSettings(NotionSettings):
 # -- where it runs -----------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Workplace:
-    """Who computes: keywords of `gmip.parallel.Workers`, and of the shadow models of an audit."""
-
-    workers: int | None = None
-    backend: str = "local"
-    scheduler_address: str | None = None
-
-    def as_keywords(self) -> dict[str, Any]:
-        """What differs from the default."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
-
-
-def _workplace(option: str, text: str) -> Workplace:
-    """4, dask://host:8786, ray://host:10001 or ray://auto."""
+def _workplace(option: str, text: str) -> dict[str, Any]:
+    """Keywords of `gmip.parallel.Workers` from 4, dask://host:8786, ray://host:10001 or ray://auto."""
     backend, on, address = text.partition("://")
     if not on:
-        return Workplace(workers=parse.count(option, text))
+        return {"workers": parse.count(option, text)}
     if backend not in ("dask", "ray") or not address:
         raise BadRequest(
             f"must be a number of processes, dask://HOST:PORT, ray://HOST:PORT or ray://auto, not {text!r}",
             argument=option,
             remedy="pass one such as 4 or dask://10.0.0.1:8786",
         )
-    if backend == "ray":
-        return Workplace(backend=backend, scheduler_address=None if address == "auto" else text)
-    return Workplace(backend=backend, scheduler_address=f"tcp://{address}")
+    if text == "ray://auto":
+        return {"backend": "ray"}
+    return {"backend": backend, "scheduler_address": text if backend == "ray" else f"tcp://{address}"}
 
 
 class WorkerSettings(Settings):
     """Where parallel work runs."""
 
     workers: Annotated[
-        Workplace | None,
+        dict[str, Any],
         Option("W", WORKERS, _workplace),
         Field(
             description="Processes at once, such as shadow models in training (default: one for each core), or a "
-            "cluster: dask://10.0.0.1:8786, ray://auto (the one that runs here, or a new one)."
+            "cluster: dask://10.0.0.1:8786, ray://auto (the one that runs here, or a new one).",
+            default_factory=dict,
         ),
-    ] = None
+    ]

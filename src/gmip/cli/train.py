@@ -21,7 +21,7 @@ from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.errors import BadRequest
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
 from gmip.cli.shared_settings import NoiseSettings, Printed, TargetSettings, once
 from gmip.errors import GmipWarning
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gmip.accounting.tradeoff import TradeOff
     from gmip.canaries import DirectionCanaries
     from gmip.training import BatchScores
-    from gmip.tuning.recipe_file import RecipeFile
     from gmip.vocabulary import Recipe
 
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
@@ -211,7 +210,7 @@ def train(asked: TrainSettings) -> None:
     target = None if asked.target is None else asked.wanted()
     with show.warnings_in_one_line():
         plan = _plan(asked, out, target)
-        with _bar(plan.run) as watch, needs_extra("train", "gmip train"):
+        with _bar(plan.run) as watch:
             from gmip import training
 
             try:
@@ -238,10 +237,11 @@ def train(asked: TrainSettings) -> None:
 
 def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _PlannedRun:
     """All that is decided before training; torch is loaded only once the request has been read."""
-    with needs_extra("train", "gmip train"):
-        from gmip import tasks, training, tuning
+    from gmip import tasks, training, tuning
+    from gmip.tuning.recipe_file import read_recipe_file
+
     name = asked.task or "digits"
-    written = _read_recipe(name) if Path(name).suffix.lower() in (".yaml", ".yml") else None
+    written = read_recipe_file(name) if Path(name).suffix.lower() in (".yaml", ".yml") else None
     chosen = tasks.load(name if written is None else written.task)
     num_params = training.count_params(training.initial_model(chosen, 0, fix=asked.fix_model))
     recipe = asked.changed(chosen.recipe if written is None else written.recipe)
@@ -313,12 +313,6 @@ def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, 
 
     path = write_canaries(Path(out), canaries, run)
     return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
-
-
-def _read_recipe(path: str) -> RecipeFile:
-    with needs_extra("audit", "gmip train RECIPE.YAML"):
-        from gmip.tuning.recipe_file import read_recipe_file
-    return read_recipe_file(path)
 
 
 def _standing(aim: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:

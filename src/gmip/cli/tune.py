@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from gmip import _numbers
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.errors import BadRequest
 from gmip.cli.options import Count, Option, Positive, from_settings
 from gmip.cli.shared_settings import Printed, TargetSettings, WorkerSettings
 
@@ -112,11 +112,11 @@ def tune(asked: TuneSettings) -> None:
     """
     target, folder = asked.wanted(), Path(asked.out)
     with show.warnings_in_one_line(), show.stages() as watch:
-        with needs_extra("audit", "gmip tune"):
-            from gmip import tasks, tuning
-            from gmip.parallel import Workers
-            from gmip.report import tuning_page
-        workers = Workers(**({} if asked.workers is None else asked.workers.as_keywords()))
+        from gmip import tasks, tuning
+        from gmip.parallel import Workers
+        from gmip.report import tuning_page
+
+        workers = Workers(**asked.workers)
         chosen = tasks.load(asked.task)
         recipe, size = chosen.recipe, asked.dataset_size
         if size is not None:

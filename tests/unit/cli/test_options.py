@@ -16,7 +16,7 @@ from gmip.accounting.claims import at_most, found
 from gmip.cli import _PANELS, show
 from gmip.cli import app as commands
 from gmip.cli.options import Count, Delta, Option, Seed, Settings, from_settings, names_of
-from gmip.cli.shared_settings import RunSettings, TargetSettings, Workplace, _workplace
+from gmip.cli.shared_settings import RunSettings, TargetSettings, _workplace
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import Rate
 from tests.e2e.cli import CLIPPED, PAPER
@@ -112,10 +112,10 @@ def test_settings_have_the_names_of_what_they_make():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("4", Workplace(workers=4)),
-        ("dask://10.0.0.1:8786", Workplace(backend="dask", scheduler_address="tcp://10.0.0.1:8786")),
-        ("ray://auto", Workplace(backend="ray")),
-        ("ray://head:10001", Workplace(backend="ray", scheduler_address="ray://head:10001")),
+        ("4", {"workers": 4}),
+        ("dask://10.0.0.1:8786", {"backend": "dask", "scheduler_address": "tcp://10.0.0.1:8786"}),
+        ("ray://auto", {"backend": "ray"}),
+        ("ray://head:10001", {"backend": "ray", "scheduler_address": "ray://head:10001"}),
     ],
 )
 def test_workers_are_a_number_or_an_address(text, found):
