@@ -28,7 +28,7 @@ pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 from gmip.attacks.attack import parties
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, shadow_set
-from gmip.attacks.step_vectors import gram, strip_runner
+from gmip.attacks.step_vectors import StripWork, gram, strip_runner
 from gmip.parallel import Workers
 from gmip.trace import Trace
 from gmip.training import train
@@ -90,7 +90,7 @@ def until(found: Callable[[], Any], process: subprocess.Popen[bytes], log: Path,
 def shared_products(workers: Workers) -> np.ndarray:
     """Inner products of gradients, which glir and decode have computed by workers."""
     gradients, sets = PerExampleGradients(model()), [examples(600, 1)]
-    with strip_runner(gradients, sets, workers) as runner:
+    with strip_runner(StripWork(gradients, tuple(sets)), workers) as runner:
         assert runner is not None
         return gram(gradients, sets, runner=runner)
 

@@ -29,7 +29,15 @@ from gmip.attacks.attack import (
 from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import Projection, StripRunner, gram, strip_runner, unclipped
+from gmip.attacks.step_vectors import (
+    Projection,
+    StripRunner,
+    StripWork,
+    WholeJob,
+    products_of_steps,
+    strip_runner,
+    unclipped,
+)
 from gmip.attacks.work import Counted, Speed, Work, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
@@ -253,6 +261,90 @@ def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
     return list(found.values())
 
 
+class SumJob(NamedTuple):
+    """Steps that make a sum, the chance that a member is in it, how batches are drawn, and whether there is noise."""
+
+    steps: list[Step]
+    share: float
+    draw: Draw
+    noisy: bool
+
+
+@dataclass(frozen=True, eq=False)
+class SumWork(StripWork):
+    """What the sums of a run share: model, loss, candidates and background, and how they are computed."""
+
+    projection: int | None
+    by_rows: bool
+
+    @classmethod
+    def of(cls, gradients: PerExampleGradients, who: AttackedRecords, chosen: DecodePlan) -> SumWork:
+        return cls(gradients, (who.candidates, who.background), chosen.projection, chosen.by_rows)
+
+    def compute(self, job: Any) -> Any:
+        return self.made(job) if isinstance(job, SumJob) else super().compute(job)
+
+    def made(
+        self,
+        job: SumJob,
+        done: Callable[[int], Any] = lambda _: None,
+        parts: Store = NOWHERE,
+        runner: StripRunner | None = None,
+    ) -> PublishedSum:
+        """The sum; other arguments are those of `published_sums`."""
+        how: dict[str, Any] = {"share": job.share, "draw": job.draw, "noisy": job.noisy}
+        if self.by_rows:
+            return from_rows(*self._rows(job.steps, done), **how)
+        products = self._products(job.steps, done, parts, runner)
+        return from_products(products, len(self.sets[0]), dims=len(job.steps) * self.gradients.num_params, **how)
+
+    def _rows(self, steps: Sequence[Step], done: Callable[[int], Any]) -> tuple[Array, Array, Array]:
+        size = self.gradients.num_params
+        way = None if self.projection is None else Projection(size, self.projection)
+        width = size if way is None else way.dims
+        records = [np.empty((len(part), len(steps) * width)) for part in self.sets]
+        total = np.empty(len(steps) * width)
+        scale = None if way is None else torch.from_numpy(1.0 / way.row_norms)
+        for number, step in enumerate(steps):
+            here = self.gradients.at(step.parameters)
+            columns = slice(number * width, (number + 1) * width)
+            for examples, rows in zip(self.sets, records, strict=True):
+                _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
+            mine = records[0][:, columns]
+            unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
+            flat = torch.from_numpy(_total(step))
+            total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
+            for rows in records:
+                rows[:, columns] /= unit
+            done(1)
+        return records[0], total, records[1]
+
+    def _products(
+        self, steps: Sequence[Step], done: Callable[[int], Any], parts: Store, runner: StripRunner | None
+    ) -> Array:
+        count, several, name = len(self.sets[0]), len(steps) > 1, f"products-{len(self.sets[1])}"
+        kept = parts.get(name) if several else None
+        products: Array | None = None if kept is None else kept.arrays["products"]
+        ready = 0 if kept is None else int(kept.fields["ready"])
+        if ready > len(steps):
+            products, ready = None, 0
+        if ready:
+            done(ready)
+        saved = time.monotonic()
+        rest = steps[ready:]
+        each = products_of_steps(self, len(rest), lambda i: WholeJob(rest[i].parameters, _total(rest[i])), runner)
+        for number, (step, found) in enumerate(zip(rest, each, strict=True), ready + 1):
+            unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * self.gradients.num_params))
+            found /= unit**2
+            products = found if products is None else np.add(products, found, out=products)
+            if several and time.monotonic() - saved > _KEEP_AFTER:
+                parts.put(name, {"products": products}, {"ready": number})
+                saved = time.monotonic()
+            done(1)
+        assert products is not None
+        return products
+
+
 def published_sums(
     gradients: PerExampleGradients,
     trace: Trace,
@@ -265,59 +357,42 @@ def published_sums(
     """One for each sum of the plan; `done` is called with how many steps came to be ready, after each.
 
     parts : where finished sums are kept, if they are not too large, and what is ready of one that takes many steps.
+    runner : of `strip_runner` for the `SumWork` of the same; workers share out the sums, or the pieces of a single one.
     """
-    header = trace.header
-    way = None if chosen.projection is None else Projection(gradients.num_params, chosen.projection)
-    for number, steps in enumerate(chosen.sums):
-        name = f"sum-{number}-{len(steps)}-{chosen.projection or 0}-{len(who.background)}"
+    header, work = trace.header, SumWork.of(gradients, who, chosen)
+    names = [
+        f"sum-{number}-{len(steps)}-{chosen.projection or 0}-{len(who.background)}"
+        for number, steps in enumerate(chosen.sums)
+    ]
+
+    def job(number: int) -> SumJob:
+        steps = chosen.sums[number]
+        draw: Draw = "fixed"
+        share = min(1.0, nominal_size(trace, steps[0]) / header.dataset_size)
+        if header.sampling in RANDOM_SIZES and share < 1.0:
+            draw = "poisson"
+        elif header.sampling == "full" or share == 1.0:
+            share, draw = 1.0, "full"
+        return SumJob(steps, share, draw, any(step.info.noise_std > 0.0 for step in steps))
+
+    apart: Iterator[PublishedSum] | None = None
+    for number, (name, steps) in enumerate(zip(names, chosen.sums, strict=True)):
         kept = parts.get(name)
         if kept is not None:
             done(len(steps))
             yield PublishedSum.of_arrays(kept.arrays)
             continue
-        share = min(1.0, nominal_size(trace, steps[0]) / header.dataset_size)
-        draw: Draw = "fixed"
-        if header.sampling in RANDOM_SIZES and share < 1.0:
-            draw = "poisson"
-        elif header.sampling == "full" or share == 1.0:
-            share, draw = 1.0, "full"
-        noisy = any(step.info.noise_std > 0.0 for step in steps)
-        if chosen.by_rows:
-            made = from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
+        if runner is None or len(names) == 1:
+            made = work.made(job(number), done, parts, runner)
         else:
-            dims = len(steps) * gradients.num_params
-            products = _products(gradients, who, steps, done, parts, runner)
-            made = from_products(products, len(who.candidates), dims=dims, share=share, draw=draw, noisy=noisy)
-            del products
+            if apart is None:
+                rest = [later for later in range(number, len(names)) if parts.get(names[later]) is None]
+                apart = runner.in_order(len(rest), lambda i, rest=rest: job(rest[i]))  # type: ignore[misc]
+            made = next(apart)
+            done(len(steps))
         if sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
             parts.put(name, made.arrays())
         yield made
-
-
-def _rows(
-    gradients: PerExampleGradients,
-    who: AttackedRecords,
-    steps: Sequence[Step],
-    way: Projection | None,
-    done: Callable[[int], Any],
-) -> tuple[Array, Array, Array]:
-    width = gradients.num_params if way is None else way.dims
-    records = [np.empty((len(part), len(steps) * width)) for part in (who.candidates, who.background)]
-    total = np.empty(len(steps) * width)
-    scale = None if way is None else torch.from_numpy(1.0 / way.row_norms)
-    for number, step in enumerate(steps):
-        here = gradients.at(step.parameters)
-        columns = slice(number * width, (number + 1) * width)
-        for examples, rows in zip((who.candidates, who.background), records, strict=True):
-            _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
-        mine = records[0][:, columns]
-        unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
-        flat = torch.from_numpy(_total(step))
-        total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
-        for rows in records:
-            rows[:, columns] /= unit
-        done(1)
-    return records[0], total, records[1]
 
 
 def _fill(
@@ -330,38 +405,6 @@ def _fill(
     for chunk in here.chunks(examples):
         out[first : first + len(chunk)] = way(chunk).to(out) * scale
         first += len(chunk)
-
-
-def _products(
-    gradients: PerExampleGradients,
-    who: AttackedRecords,
-    steps: Sequence[Step],
-    done: Callable[[int], Any],
-    parts: Store,
-    runner: StripRunner | None,
-) -> Array:
-    count = len(who.candidates)
-    sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
-    several, name = len(steps) > 1, f"products-{len(who.background)}"
-    kept = parts.get(name) if several else None
-    products: Array | None = None if kept is None else kept.arrays["products"]
-    ready = 0 if kept is None else int(kept.fields["ready"])
-    if ready > len(steps):
-        products, ready = None, 0
-    if ready:
-        done(ready)
-    saved = time.monotonic()
-    for number, step in enumerate(steps[ready:], ready + 1):
-        found = gram(gradients.at(step.parameters), sets, _total(step), runner=runner)
-        unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
-        found /= unit**2
-        products = found if products is None else np.add(products, found, out=products)
-        if several and time.monotonic() - saved > _KEEP_AFTER:
-            parts.put(name, {"products": products}, {"ready": number})
-            saved = time.monotonic()
-        done(1)
-    assert products is not None
-    return products
 
 
 def _total(step: Step) -> Array:
@@ -551,8 +594,11 @@ class Decode(StepAttack):
         counted = Counted(work, chosen.steps, records, rest=chosen.steps)
         sums: list[PublishedSum] = []
         longest, before = 0.0, time.monotonic()
-        heard, workers = gradients.heard(counted.records), None if chosen.by_rows else work.workers
-        with strip_runner(gradients, (who.candidates, who.background), workers) as runner:
+        heard = gradients.heard(counted.records)
+        workers = None if chosen.by_rows and len(chosen.sums) == 1 else work.workers
+        pieces, shared = max(len(chosen.sums), chosen.steps), SumWork.of(gradients, who, chosen)
+        operations = chosen.work + 6.0 * gradients.num_params * records * chosen.steps
+        with strip_runner(shared, workers, pieces, operations) as runner:
             for made in published_sums(heard, trace, who, chosen, counted.ready, work.parts, runner):
                 sums.append(made)
                 now = time.monotonic()

@@ -109,7 +109,7 @@ def collect(
         points, m = compress(total), len(background)
         extra = len(several) * gradients.num_params - points.shape[1]
         return StepVectors(points[:m], points[m:-1], points[-1], extra, "gram")
-    means = [_mean(step, gradients.num_params) for step in several]
+    means = [_vector(step.gradient, gradients.num_params) for step in several]
     gradients = gradients.within(limit // _WORKING)
     project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
     return _by_rows(gradients, several, means, background, candidates, project)
@@ -206,37 +206,37 @@ def inner_products(
     candidates: Examples,
     *,
     memory_limit: float | str | None = None,
-    start: NDArray[np.float64] | None = None,
-    after: Callable[[int, NDArray[np.float64]], None] | None = None,
-    runner: StripRunner | None = None,
 ) -> NDArray[np.float64]:
     """All inner products of background, candidates and published mean, in this order, summed over the steps.
 
     Products are of the precision of `gradients`, their sums over layers and steps of double precision.
-    start : what they are without these steps. after : called with the number of steps done and the sum so far.
-    runner : of `strip_runner` for (background, candidates); None: this process.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    gradients = gradients.within(limit // _WORKING)
-    size = len(background) + len(candidates) + 1
-    total = start
-    for done, step in enumerate(steps, 1):
-        found = gram(
-            gradients.at(step.parameters),
-            (background, candidates),
-            _mean(step, gradients.num_params),
-            memory_limit=limit - (0 if total is None else total.nbytes),
-            precision=gradients.dtype,
-            runner=runner,
-        )
+    work = StripWork(gradients.within(limit), (background, candidates))
+    jobs = (WholeJob(step.parameters, step.gradient) for step in steps)
+    total: NDArray[np.float64] | None = None
+    for found in map(work.products, jobs):
         total = found if total is None else np.add(total, found, out=total)
-        if after is not None:
-            after(done, total)
-    return np.zeros((size, size)) if total is None else total
+    return np.zeros((work.total + 1, work.total + 1)) if total is None else total
 
 
-def _mean(step: Published, d: int) -> NDArray[np.float64]:
-    mean = np.array(step.gradient, dtype=np.float64)
+def products_of_steps(
+    work: StripWork, count: int, job: Callable[[int], WholeJob], runner: StripRunner | None = None
+) -> Iterator[NDArray[np.float64]]:
+    """The matrix of each step in turn, as in `gram`: of the records of the work and of a vector.
+
+    job : step number i. runner : of `strip_runner` for this work; None: this process. Workers share out steps where
+    these are as many as the strips of one, else strips. That, too, follows from the numbers alone.
+    """
+    if runner is not None and count >= len(_strips_of(work.total)):
+        yield from runner.in_order(count, job)
+        return
+    for number in range(count):
+        yield work.products(job(number), runner)
+
+
+def _vector(given: NDArray[Any], d: int) -> NDArray[np.float64]:
+    mean = np.array(given, dtype=np.float64)
     if mean.shape != (d,):
         raise InvalidArgument(
             f"The gradient of a step has shape {mean.shape}, not ({d},)", remedy="pass the steps of this model's run"
@@ -419,6 +419,7 @@ def _mirror(matrix: Tensor) -> None:
 
 _STRIP_ROWS: Final = 256
 _MOST_STRIPS: Final = 16
+_WORTH: Final = 2.0e10  # operations: ten seconds, about
 
 
 class StripJob(NamedTuple):
@@ -430,43 +431,65 @@ class StripJob(NamedTuple):
     stop: int
 
 
+class WholeJob(NamedTuple):
+    """The whole matrix of one step: the parameters of the model, and a vector such as the published mean."""
+
+    parameters: NDArray[Any]
+    vector: NDArray[Any]
+
+
 @dataclass(frozen=True, eq=False)
 class StripWork:
-    """What the strips of all steps of a run share: model, loss and records. A `gmip.parallel.SharedWork`."""
+    """What the pieces of all steps of a run share: model, loss and records. A `gmip.parallel.SharedWork`."""
 
     gradients: PerExampleGradients
     sets: tuple[Examples, ...]
 
     name = "The audited model"
 
-    def title(self, job: StripJob) -> str:
-        return f"the inner products of records {job.start} to {job.stop - 1}"
+    @property
+    def total(self) -> int:
+        """How many records there are."""
+        return sum(map(len, self.sets))
 
-    def compute(self, job: StripJob) -> NDArray[np.float64]:
+    def title(self, job: Any) -> str:
+        if isinstance(job, StripJob):
+            return f"the inner products of records {job.start} to {job.stop - 1}"
+        return "what a step says"
+
+    def compute(self, job: Any) -> Any:
+        return self.strip(job) if isinstance(job, StripJob) else self.products(job)
+
+    def products(self, job: WholeJob, runner: StripRunner | None = None) -> NDArray[np.float64]:
+        """The matrix of a step."""
+        here = self.gradients.at(job.parameters)
+        return gram(here, self.sets, _vector(job.vector, here.num_params), precision=here.dtype, runner=runner)
+
+    def strip(self, job: StripJob) -> NDArray[np.float64]:
+        """Some rows of it, from the diagonal on."""
         limit = self.gradients.memory_limit
         here = self.gradients.at(job.values).within(limit // _WORKING)
         flat = torch.from_numpy(job.vectors).to(here.device, here.dtype)
-        width = sum(map(len, self.sets)) - job.start + len(flat)
+        width = self.total - job.start + len(flat)
         strip = torch.zeros(job.stop - job.start, width, dtype=torch.float64)
         _fill(strip, here, self.sets, flat, job.start, room=max(limit - limit // _WORKING, limit // _LEAST))
         return strip.numpy()
 
 
-StripRunner = JobRunner[StripJob, NDArray[np.float64]]
+StripRunner = JobRunner[Any, Any]
 
 
 @contextmanager
 def strip_runner(
-    gradients: PerExampleGradients, sets: Sequence[Examples], workers: Workers | None
+    work: StripWork, workers: Workers | None, steps: int = 1, operations: float = math.inf
 ) -> Iterator[StripRunner | None]:
-    """Workers for `gram`, in the precision of `gradients`: they get model and records once. None where nobody asked
-    for workers, or there are too few records."""
-    sets = tuple(one for one in sets if len(one))
-    strips = len(_strips_of(sum(map(len, sets))))
-    if workers is None or strips == 1:
+    """Workers for `gram`, in the precision of the gradients, and for whole steps: they get model and records once. None
+    where nobody asked for workers, there is one piece alone, or all are done before workers would have started."""
+    pieces = max(len(_strips_of(work.total)), steps)
+    if workers is None or pieces == 1 or operations < _WORTH:
         yield None
         return
-    with job_runner(StripWork(gradients, sets), workers, strips) as runner:
+    with job_runner(work, workers, pieces) as runner:
         yield runner
 
 

@@ -5,6 +5,7 @@ A new kind of cluster is a subclass of `Pool` in a module of its own, and a line
 
 from __future__ import annotations
 
+import math
 import signal
 import warnings
 from abc import ABC, abstractmethod
@@ -202,6 +203,7 @@ class _Local(Pool):
 
 
 _CHECK_SECONDS: Final = 5.0
+_AHEAD: Final = 3  # jobs for each worker that may be ready before the one that is waited for
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -254,17 +256,43 @@ class JobRunner(Generic[Job, Result]):
         self, jobs: Sequence[Job], take: Callable[[Job, Result], None], *, more: Callable[[], bool] = lambda: True
     ) -> None:
         """One round of jobs; keywords and guarantees are those of `compute`."""
+        for index, result in self._results(len(jobs), jobs.__getitem__, more=more):
+            take(jobs[index], result)
+
+    def in_order(self, count: int, make: Callable[[int], Job]) -> Iterator[Result]:
+        """The results of so many jobs in their order, whoever is ready first; guarantees are those of `compute`.
+
+        A job is made when it is begun, and no more than a few are ahead of the one that is waited for. Whoever stops
+        early leaves what is under way to itself.
+        """
+        ready: dict[int, Result] = {}
+        wanted = 0
+        for index, result in self._results(count, make, ahead=_AHEAD * self._pool.slots):
+            ready[index] = result
+            while wanted in ready:
+                yield ready.pop(wanted)
+                wanted += 1
+
+    def _results(
+        self,
+        count: int,
+        make: Callable[[int], Job],
+        *,
+        more: Callable[[], bool] = lambda: True,
+        ahead: float = math.inf,
+    ) -> Iterator[tuple[int, Result]]:
+        """(number of a job, its result) as they come; none is begun so far ahead of the first one that is not ready."""
         work, pool, retries = self._work, self._pool, self._settings.retries
-        waiting = list(reversed(range(len(jobs))))
+        waiting = list(reversed(range(count)))
         running: dict[Future[Any], int] = {}
         attempts: Counter[int] = Counter()
         while waiting or running:
-            while waiting and len(running) < pool.slots:
+            while waiting and len(running) < pool.slots and waiting[-1] < min(running.values(), default=count) + ahead:
                 if not more():
                     waiting.clear()
                     break
                 index = waiting.pop()
-                running[pool.submit(jobs[index])] = index
+                running[pool.submit(make(index))] = index
             finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done
             if not finished:
                 pool.check()
@@ -272,17 +300,17 @@ class JobRunner(Generic[Job, Result]):
             failed: GmipError | None = None
             for future in finished:
                 index = running.pop(future)
-                answer = _answer(future, pool, work.title(jobs[index]))
+                answer = _answer(future, pool, lambda index=index: work.title(make(index)))  # type: ignore[misc]
                 if isinstance(answer, GmipError):
                     failed = answer
                 elif isinstance(answer, _Lost):
                     lost[index] = answer
                 else:
-                    take(jobs[index], answer)
+                    yield index, answer
             if failed is not None:  # now that the others are taken
                 raise failed
             if lost:
-                _count(lost, attempts, {index: work.title(jobs[index]) for index in lost}, retries)
+                _count(lost, attempts, {index: work.title(make(index)) for index in lost}, retries)
                 if any(one.death for one in lost.values()):
                     pool.recover()
                 waiting.extend(sorted(lost, reverse=True))
@@ -295,7 +323,7 @@ class _Lost(NamedTuple):
     death: bool
 
 
-def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
+def _answer(future: Future[Any], pool: Pool, title: Callable[[], str]) -> Any:
     """The result, or a GmipError, or _Lost."""
     try:
         answer = future.result()
@@ -303,7 +331,7 @@ def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
         return _Lost(f"its worker died ({type(error).__name__})", True)
     except Exception as error:
         failed = GmipError(
-            f"A worker could not begin {title} ({_error_words(error)})", remedy="install the same gmip there as here"
+            f"A worker could not begin {title()} ({_error_words(error)})", remedy="install the same gmip there as here"
         )
         failed.__cause__ = error
         return failed
@@ -311,7 +339,7 @@ def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
         return answer
     if answer.transient:
         return _Lost(answer.text, False)
-    failed = answer.kind(f"{_capital(title)} cannot be computed", remedy=answer.text)
+    failed = answer.kind(f"{_capital(title())} cannot be computed", remedy=answer.text)
     failed.add_note(answer.details)
     return failed
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gmip import Recipe, Task
-from gmip.attacks import GLiR
+from gmip.attacks import GLiR, step_vectors
 from gmip.attacks.decode_attack import Decode
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.step_vectors import _strips_of, gram, strip_runner
-from gmip.parallel import Workers
+from gmip.attacks.step_vectors import StripWork, _strips_of, gram, strip_runner
+from gmip.parallel import Workers, pools, worker
+from gmip.store import Store
 from gmip.tasks import Examples
 from gmip.trace import Trace
 from gmip.training import train
@@ -43,7 +47,7 @@ def test_the_matrix_of_workers_is_that_of_one_process(limit):
     sets = examples(400, 1), examples(0, 2), examples(133, 3)
     vectors = np.random.default_rng(4).normal(size=(2, gradients.num_params))
     whole = gram(gradients, [one for one in sets if len(one)], vectors)
-    with strip_runner(gradients, sets, Workers(workers=1)) as runner:
+    with strip_runner(StripWork(gradients, tuple(sets)), Workers(workers=1)) as runner:
         assert runner is not None
         shared = gram(gradients, [one for one in sets if len(one)], vectors, runner=runner)
     np.testing.assert_allclose(shared, whole, rtol=1e-10, atol=1e-12)
@@ -53,30 +57,83 @@ def test_the_matrix_of_workers_is_that_of_one_process(limit):
 def test_nobody_is_started_unasked_or_for_few_records():
     gradients = PerExampleGradients(model())
     for count, workers in ((2_000, None), (100, Workers(workers=2))):
-        with strip_runner(gradients, [examples(count, 1)], workers) as runner:
+        with strip_runner(StripWork(gradients, (examples(count, 1),)), workers) as runner:
             assert runner is None
 
 
+def recorded(folder: Path, *, records: int, wide: int, **recipe: Any) -> tuple[Task, Trace, np.ndarray, Examples]:
+    """A run, candidates and background."""
+    made = Recipe(dataset_size=60, learning_rate=0.1, **recipe)
+    pool, test = examples(records, 5, wide), examples(50, 6, wide)
+    task = Task(name="shared", make_model=lambda: model(wide), pool=pool, test=test, recipe=made)
+    train(task, seed=1, out=folder / "run")
+    trace = Trace.open(folder / "run")
+    ids = np.union1d(np.arange(records // 4), trace.members)
+    return task, trace, ids, pool[np.setdiff1d(np.arange(records), ids)]
+
+
+def scores_of(attack: Any, run: tuple[Any, ...], *workers: Workers | None) -> list[np.ndarray]:
+    return [attack.run(*run, workers=one).scores for one in workers]
+
+
+@pytest.fixture
+def kinds(monkeypatch):
+    """What workers of this process were asked for."""
+    found: list[str] = []
+
+    def heard(work: Any, job: Any) -> Any:
+        found.append(type(job).__name__)
+        return worker.attempt(work, job)
+
+    monkeypatch.setattr(pools, "attempt", heard)
+    monkeypatch.setattr(step_vectors, "_WORTH", 0.0)
+    return found
+
+
+# More parameters than records, so that products are taken.
+FULL = {"records": 900, "wide": 160, "batch_size": 60, "sampling": "full"}
+BATCHES = {"records": 900, "wide": 160, "batch_size": 15, "num_steps": 6, "sampling": "shuffled"}
+SHAPES = {
+    "strips": (FULL | {"num_steps": 2}, {"StripJob"}, {"WholeJob"}),  # decode needs candidates and decoys alone
+    "whole steps": (FULL | {"num_steps": 3}, {"WholeJob"}, {"WholeJob"}),
+    "batches": (BATCHES, {"StripJob", "StepJob"}, {"SumJob"}),  # GLiR chooses a setting, by three steps
+    "few parameters": (BATCHES | {"wide": 6}, {"StepJob"}, {"SumJob"}),
+}
+
+
 @pytest.mark.slow
-def test_attacks_score_alike_for_any_number_of_workers(tmp_path):
-    wide = 160  # more parameters than records, so that inner products are taken
-    recipe = Recipe(dataset_size=60, batch_size=60, num_steps=2, learning_rate=0.1, sampling="full")
-    task = Task(
-        name="wide",
-        make_model=lambda: model(wide),
-        pool=examples(900, 5, wide),
-        test=examples(50, 6, wide),
-        recipe=recipe,
-    )
-    train(task, seed=1, out=tmp_path / "run")
-    trace = Trace.open(tmp_path / "run")
-    ids = np.union1d(np.arange(250), trace.members)
-    background = task.pool[np.setdiff1d(np.arange(900), ids)]
-    for attack, settings in ((GLiR(), (1,)), (Decode(), (1, 2))):
-        alone, *shared = (
-            attack.run(task, trace, ids, background, workers=workers).scores
-            for workers in (None, *(Workers(workers=count) for count in settings))
-        )
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attacks_score_alike_for_any_number_of_workers(tmp_path, kinds, shape):
+    sizes, *asked = SHAPES[shape]
+    run = recorded(tmp_path, **sizes)
+    for attack, expected in zip((GLiR(), Decode()), asked, strict=True):
+        kinds.clear()
+        two = (Workers(workers=2),) if shape == "batches" else ()
+        alone, *shared = scores_of(attack, run, None, Workers(workers=1), *two)
+        assert set(kinds) == expected
         for scores in shared:
             np.testing.assert_array_equal(scores, shared[0])
             np.testing.assert_allclose(scores, alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", [GLiR(), Decode()], ids=["glir", "decode"])
+def test_what_workers_have_finished_is_not_computed_again(tmp_path, monkeypatch, kinds, attack):
+    """Who goes on computes the other steps alone, and gets the scores of an undisturbed attack."""
+    run, parts, one = recorded(tmp_path, **BATCHES | {"wide": 6}), Store(tmp_path, "parts", {}), Workers(workers=1)
+    [expected] = scores_of(attack, run, one)
+    whole, attempt = len(kinds), vars(pools)["attempt"]
+    kinds.clear()
+
+    def disturbed(work: Any, job: Any) -> Any:
+        if len(kinds) == 2:
+            raise KeyboardInterrupt
+        return attempt(work, job)
+
+    monkeypatch.setattr(pools, "attempt", disturbed)
+    with pytest.raises(KeyboardInterrupt):
+        attack.run(*run, workers=one, parts=parts)
+    monkeypatch.setattr(pools, "attempt", attempt)
+    again = attack.run(*run, workers=one, parts=parts).scores
+    np.testing.assert_array_equal(again, expected)
+    assert len(kinds) == whole == {"glir": 3, "decode": 6}[attack.name]  # GLiR has chosen its setting by three others

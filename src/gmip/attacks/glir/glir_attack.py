@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
@@ -35,7 +36,7 @@ from gmip.attacks.glir.scoring import (
     scores_by_play,
     scores_without_play,
 )
-from gmip.attacks.glir.selfplay import Play, PlayedRun, background_needed
+from gmip.attacks.glir.selfplay import Play, PlayedRun, StepFound, background_needed
 from gmip.attacks.glir.step_fits import GramView, Setting, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
@@ -43,8 +44,10 @@ from gmip.attacks.step_vectors import (
     Route,
     StepVectors,
     StripRunner,
+    StripWork,
+    WholeJob,
     collect,
-    inner_products,
+    products_of_steps,
     route_for,
     strip_runner,
     unclipped,
@@ -150,35 +153,88 @@ def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor
     return plan
 
 
+class StepJob(NamedTuple):
+    """One step of a run: the parameters before it, the published mean, how it was taken (as `StepView` asks), and where
+    games are played, its number and the setting to score it by."""
+
+    parameters: NDArray[Any]
+    gradient: NDArray[Any]
+    how: dict[str, Any]
+    number: int = 0
+    best: int = 0
+
+    @property
+    def whole(self) -> WholeJob:
+        """The job of its inner products."""
+        return WholeJob(self.parameters, self.gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class StepWork(StripWork):
+    """What the steps of a run share: model, loss, background and candidates, and the games, if any are played."""
+
+    projection: int | None
+    seed: int
+    route: Route
+    run: PlayedRun | None
+
+    @property
+    def by_products(self) -> bool:
+        """Whether views are made of inner products, which workers can compute."""
+        return self.route == "gram" and self.run is not None
+
+    def compute(self, job: Any) -> Any:
+        if not isinstance(job, StepJob):
+            return super().compute(job)
+        assert self.run is not None
+        return self.run.scored(self.view([job]), job.number, job.best)
+
+    def view(self, steps: Sequence[StepJob], runner: StripRunner | None = None) -> StepView:
+        """The view of a step, or of several stacked ones."""
+        if self.by_products and len(steps) == 1:
+            return self.by_sum(self.products(steps[0].whole, runner), steps[0].how, 1)
+        background, candidates = self.sets
+        found = collect(
+            self.gradients,
+            steps,
+            background,
+            candidates,
+            projection=self.projection,
+            seed=self.seed,
+            route=self.route,
+        )
+        how = steps[0].how | {"extra_dims": found.extra_dims}
+        return View(mean=found.mean, candidates=found.candidates, background=found.background, **how)
+
+    def by_sum(self, total: NDArray[np.float64], how: dict[str, Any], count: int) -> GramView:
+        """The view of so many stacked steps, from the sum of their inner products."""
+        dimension = count * self.gradients.num_params
+        return GramView(products=total, background_size=len(self.sets[0]), dimension=dimension, **how)
+
+
 @dataclass(eq=False)
 class StepSource:
     """The views of a run.
 
-    believed_noise : whether the recorded noise is believed. joint : full-batch steps as one. compressed : points in
-    place of inner products. left_out : steps of a joint view for which there was no time, once it is made.
+    believed_noise : whether the recorded noise is believed. joint : full-batch steps as one. left_out : steps of a
+        joint view for which there was no time, once it is made.
     """
 
-    gradients: PerExampleGradients
+    pieces: StepWork
     trace: Trace
-    who: AttackedRecords
     steps: list[Step]
     plan: GlirPlan
     cost: Cost | None
     work: Work
-    seed: int
     believed_noise: bool
     joint: bool
-    compressed: bool
     runner: StripRunner | None = None
     left_out: int = 0
 
     def __post_init__(self) -> None:
-        sizes = len(self.who.background), len(self.who.candidates)
-        count = len(self.steps) if self.joint else 1
-        self.route: Route = route_for(self.gradients, *sizes, count, projection=self.plan.projection)
         self.epochs = _epochs(self.trace)
-        self._counted = Counted(self.work, len(self.steps), sum(sizes))
-        self.gradients = self.gradients.heard(self._counted.records)
+        self._counted = Counted(self.work, len(self.steps), self.pieces.total)
+        self._here = dataclasses.replace(self.pieces, gradients=self.pieces.gradients.heard(self._counted.records))
 
     def each(self) -> list[Callable[[], StepView]]:
         """How to get each view."""
@@ -200,8 +256,37 @@ class StepSource:
             self.left_out = len(makes) - len(views)
         return views
 
+    @property
+    def apart(self) -> bool:
+        """Whether a worker can say all that there is to a step: those of mini-batches, once the setting is chosen."""
+        run = self.pieces.run
+        return run is not None and not self.joint and len(self.steps) > run.play.tuning_steps
+
+    @contextmanager
+    def on_workers(self, listed: bool) -> Iterator[None]:
+        """Meanwhile workers compute what can be shared, if anybody asked for them."""
+        params, (_, candidates) = self.pieces.gradients.num_params, map(len, self.pieces.sets)
+        cost = Cost(record=6.0 * params, rate=1.0, params=params, candidates=candidates, listed=listed)
+        operations = len(self.steps) * (cost.view(self.plan) + cost.algebra(self.plan)[0])
+        workers = self.work.workers if self.apart or self.pieces.by_products else None
+        steps = len(self.steps) if self.apart or self.joint else 1
+        with strip_runner(self.pieces, workers, steps, operations) as self.runner:
+            yield
+
+    def elsewhere(self, numbers: Sequence[int], best: int) -> Iterator[StepFound | None]:
+        """What these steps say by a setting, from workers."""
+        assert self.runner is not None
+        for found in self.runner.in_order(len(numbers), lambda i: self._job(self.steps[numbers[i]], numbers[i], best)):
+            self._counted.ready()
+            yield found
+
+    def _job(self, step: Step, number: int = 0, best: int = 0) -> StepJob:
+        scale, gradient = self._scale(step), step.gradient
+        scaled = gradient if scale == 1.0 else scale * np.asarray(gradient, dtype=np.float64)
+        return StepJob(step.parameters, scaled, self._how(step), number, best)
+
     def _one(self, step: Step) -> StepView:
-        view = self._gram_view([step], self._products([step], None)) if self.by_products else self._vectors([step])
+        view = self._here.view([self._job(step)], self.runner)
         self._counted.ready()
         return view
 
@@ -209,21 +294,25 @@ class StepSource:
         """All steps that there is time for, the first ones first."""
         steps, budget, longest = self.steps, self.work.budget, 0.0
         _agree(self.trace, steps)
-        start, total = self._saved() if self.by_products else (0, None)
+        by_products = self._here.by_products
+        start, total = self._saved() if by_products else (0, None)
+        if not by_products and self._here.route == "gram":
+            return self._here.view([self._job(step) for step in steps])
+        rest = steps[start:]
+        products = products_of_steps(self._here, len(rest), lambda i: self._job(rest[i]).whole, self.runner)
         parts: list[View] = []
         saved = time.monotonic()
         done, told = start, 0
-        for done, step in enumerate(steps[start:], start + 1):
+        for done, step in enumerate(rest, start + 1):
             before = time.monotonic()
-            if self.by_products:
-                total = self._products([step], total)
+            if by_products:
+                found = next(products)
+                total = found if total is None else np.add(total, found, out=total)
                 if time.monotonic() - saved > _KEEP_AFTER:
                     self.work.parts.put("products", {"total": total}, {"done": done})
                     saved = time.monotonic()
-            elif self.route == "gram":
-                return self._vectors(steps)
             else:
-                parts.append(self._vectors([step]).reduced())
+                parts.append(cast(View, self._here.view([self._job(step)])).reduced())
             self._counted.ready(done - told)
             told = done
             longest = max(longest, time.monotonic() - before)
@@ -232,49 +321,18 @@ class StepSource:
                 if budget.left() < longest + fit + (_RIDGES - 1) * more:
                     break
         self.left_out = len(steps) - done
-        if not self.by_products:
+        if not by_products:
             return stack(parts)
         assert total is not None
-        return self._gram_view(steps[:done], total)
+        return self._here.by_sum(total, self._how(steps[0]), done)
 
     def _saved(self) -> tuple[int, NDArray[np.float64] | None]:
         """Inner products of an earlier attempt, and of how many steps."""
         kept = self.work.parts.get("products")
-        size = len(self.who.background) + len(self.who.candidates) + 1
+        size = self.pieces.total + 1
         if kept is None or kept.arrays["total"].shape != (size, size) or not 0 < kept.fields["done"] <= len(self.steps):
             return 0, None
         return kept.fields["done"], kept.arrays["total"]
-
-    @property
-    def by_products(self) -> bool:
-        """Whether views are made of inner products, which workers can compute."""
-        return self.route == "gram" and not self.compressed
-
-    def _products(self, steps: list[Step], start: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        scaled = [_Scaled(step, self._scale(step)) for step in steps]
-        who = self.who
-        return inner_products(self.gradients, scaled, who.background, who.candidates, start=start, runner=self.runner)
-
-    def _gram_view(self, steps: list[Step], total: NDArray[np.float64]) -> GramView:
-        return GramView(
-            products=total,
-            background_size=len(self.who.background),
-            dimension=len(steps) * self.gradients.num_params,
-            **self._how(steps[0]),
-        )
-
-    def _vectors(self, steps: list[Step]) -> View:
-        found = collect(
-            self.gradients,
-            [_Scaled(step, self._scale(step)) for step in steps],
-            self.who.background,
-            self.who.candidates,
-            projection=self.plan.projection,
-            seed=self.seed,
-            route=self.route,
-        )
-        how = self._how(steps[0]) | {"extra_dims": found.extra_dims}
-        return View(mean=found.mean, candidates=found.candidates, background=found.background, **how)
 
     def _scale(self, step: Step) -> float:
         """From what was recorded to the mean of the batch: where a loop divided by another number than the batch's own,
@@ -296,14 +354,6 @@ class StepSource:
             epoch, place = divmod(info.index, self.epochs)
             how |= {"sampling": "shuffled", "epoch": epoch, "drawn": place * header.batch_size}
         return how
-
-
-class _Scaled:
-    """A step whose mean gradient is multiplied by a factor."""
-
-    def __init__(self, step: Step, factor: float) -> None:
-        self.parameters = step.parameters
-        self.gradient = step.gradient if factor == 1.0 else factor * np.asarray(step.gradient, dtype=np.float64)
 
 
 def _agree(trace: Trace, steps: Sequence[Step]) -> None:
@@ -439,22 +489,9 @@ class GLiR(StepAttack):
             cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
             plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, progress)
         who = who._replace(background=who.background[: plan.background])
-        source = StepSource(
-            gradients,
-            trace,
-            who,
-            steps,
-            plan,
-            cost,
-            progress,
-            self.seed,
-            believed_noise=self.doubt != "noise",
-            joint=method == "joint",
-            compressed=play is None,
-        )
-        workers = progress.workers if source.by_products else None
-        with strip_runner(gradients, (who.background, who.candidates), workers) as source.runner:
-            found = self._found(source, method, play, grid)
+        source = self._source(gradients, trace, who, steps, plan, cost, progress, play, method, grid)
+        with source.on_workers(self.holds_list):
+            found = self._found(source, method, grid)
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
         if cuts and progress.budget.limited:
@@ -470,27 +507,49 @@ class GLiR(StepAttack):
             progress(len(steps), len(steps))
         return self._scored(found, who, used, bool(cuts))
 
-    def _found(self, source: StepSource, method: str, play: Play | None, grid: list[Setting]) -> GlirOutcome:
+    def _source(
+        self,
+        gradients: PerExampleGradients,
+        trace: Trace,
+        who: AttackedRecords,
+        steps: list[Step],
+        plan: GlirPlan,
+        cost: Cost | None,
+        work: Work,
+        play: Play | None,
+        method: str,
+        grid: list[Setting],
+    ) -> StepSource:
+        joint, sizes = method == "joint", (len(who.background), len(who.candidates))
+        run = None
+        if play is not None:
+            run = PlayedRun(
+                background=sizes[0],
+                candidates=sizes[1],
+                dataset_size=trace.header.dataset_size,
+                method=method,
+                play=play,
+                grid=grid,
+                shrinkage=self.shrinkage,
+                seed=self.seed,
+                listed=self.holds_list,
+                batches=_epochs(trace) or math.inf,
+            )
+        route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=plan.projection)
+        pieces = StepWork(gradients, (who.background, who.candidates), plan.projection, self.seed, route, run)
+        return StepSource(pieces, trace, steps, plan, cost, work, believed_noise=self.doubt != "noise", joint=joint)
+
+    def _found(self, source: StepSource, method: str, grid: list[Setting]) -> GlirOutcome:
         """The scores, by self-play or without."""
-        if play is None:
+        run = source.pieces.run
+        if run is None:
             views = cast(list[View], source.in_time())
             found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
             # The model is too sure of itself where it is estimated from few records, so p-values are not its own.
             return dataclasses.replace(found, p_values=self._held_out(views, method, grid))
-        run = PlayedRun(
-            background=len(source.who.background),
-            candidates=len(source.who.candidates),
-            dataset_size=source.trace.header.dataset_size,
-            method=method,
-            play=play,
-            grid=grid,
-            shrinkage=self.shrinkage,
-            seed=self.seed,
-            listed=self.holds_list,
-            batches=source.epochs or math.inf,
-        )
         kept = NOWHERE if source.joint else source.work.parts
-        return scores_by_play(source.each(), run, kept, source.work.budget)
+        elsewhere = source.elsewhere if source.apart and source.runner is not None else None
+        return scores_by_play(source.each(), run, kept, source.work.budget, elsewhere)
 
     def _held_out(self, views: list[View], method: str, grid: list[Setting]) -> NDArray[np.float64] | None:
         """Ranks of the candidates among background records, by a fit on the other background; None: it is too small."""

@@ -20,7 +20,7 @@ from scipy import special
 from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
-from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, PlayedRun, Prediction, Time, Total
+from gmip.attacks.glir.selfplay import DEFAULT_GRID, Elsewhere, Play, PlayedRun, Prediction, Time, Total
 from gmip.attacks.glir.step_fits import Setting, StepView, View, same_run, stack
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel, fit_white
@@ -637,10 +637,14 @@ def _simulated(
 
 
 def scores_by_play(
-    steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Store = NOWHERE, time: Time | None = None
+    steps: Iterable[Callable[[], StepView]],
+    run: PlayedRun,
+    kept: Store = NOWHERE,
+    time: Time | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> GlirOutcome:
     """The scores of a setting that games choose. p-values are ranks among background records."""
-    found = run.run(steps, kept, time)
+    found = run.run(steps, kept, time, elsewhere)
     null = np.sort(found.null)
     at_least = null.size - np.searchsorted(null, found.scores, side="left")
     return GlirOutcome(

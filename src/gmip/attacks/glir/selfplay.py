@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -321,6 +321,9 @@ class StepFound(NamedTuple):
     spectrum: Array
 
 
+Elsewhere = Callable[[Sequence[int], int], Iterator[StepFound | None]]  # numbers of steps, and the setting
+
+
 class Total:
     """Sums over steps of what each says about some records.
 
@@ -454,13 +457,19 @@ class PlayedRun:
         self.games = Games(places, self.dataset_size, self.play, seed)
 
     def run(
-        self, steps: Iterable[Callable[[], StepView]], kept: Store = NOWHERE, time: Time | None = None
+        self,
+        steps: Iterable[Callable[[], StepView]],
+        kept: Store = NOWHERE,
+        time: Time | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> PlayedScores:
         """Score the steps; what is kept of an earlier attempt is not computed again.
 
         steps : how to get each view. In a sequence, steps that are spread over the run choose the setting, because
             gradients change while it trains; in another iterable, the first ones do.
         time : the most telling steps come first, and those that do not fit are left out.
+        elsewhere : computes `scored` of steps of a sequence in their order, once the setting is chosen; None: this
+            process does.
 
         Further steps of a sequence are left out once they could tell nothing (`Play.stop_when_decided`).
         """
@@ -471,12 +480,12 @@ class PlayedRun:
             first = [self._played(make(), number) for number, make in itertools.islice(todo, self.play.tuning_steps)]
             if not first:
                 raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-            best, settled = self._settle(first, NOWHERE)
+            best, settled = self._settle(first)
             for number, step in settled.items():
                 sums.add(number, step)
             number = len(first) - 1
             for number, make in todo:
-                self._take(sums, number, make, best, NOWHERE)
+                self._take(sums, number, self.scored(make(), number, best), NOWHERE)
             return self._put_together(sums, number + 1)
         tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
         saved = {number: known for number in tuning if (known := _saved(kept, number)) is not None}
@@ -484,33 +493,45 @@ class PlayedRun:
             how = next(iter(saved.values())).how
             best = self.grid.index((float(how[3]), float(how[4])))
         else:
-            best, saved = self._settle([self._played(steps[number](), number) for number in tuning], kept)
+            best, saved = self._settle([self._played(steps[number](), number) for number in tuning])
         areas: dict[int, float] = {}
         for number in tuning:  # the order of the others, and when to stop, rest on all of these
-            one = saved.pop(number) if number in saved else self._scored_step(steps[number](), number, best, kept)
+            one = saved.pop(number) if number in saved else self.scored(steps[number](), number, best)
+            self._take(sums, number, one, kept)
             if one is not None:
                 areas[number] = float(game_aucs(one.games, self.games.inside).mean())
-                sums.add(number, one)
-        longest, decided = 0.0, False
+        rest = []
         for number in _by_weight(len(steps), areas):
             one = _saved(kept, number)
-            if one is not None:
+            if one is None:
+                rest.append(number)
+            else:
                 sums.add(number, one)
-                continue
-            start = math.inf if time is None else time.left()
-            decided = self._decided(sums)
-            if decided or start < longest:
-                break
-            self._take(sums, number, steps[number], best, kept)
-            longest = 0.0 if time is None else max(longest, start - time.left())
+        here = (self.scored(steps[number](), number, best) for number in rest)
+        decided = self._others(sums, rest, here if elsewhere is None else elsewhere(rest, best), kept, time)
         return self._put_together(sums, len(steps), decided=decided)
 
-    def _take(self, sums: _Sums, number: int, make: Callable[[], StepView], best: int, kept: Store) -> None:
-        one = self._scored_step(make(), number, best, kept)
+    def _others(
+        self, sums: _Sums, rest: Sequence[int], found: Iterator[StepFound | None], kept: Store, time: Time | None
+    ) -> bool:
+        """Takes the steps that are left, as they come and as long as there is time; whether more could tell nothing."""
+        longest = 0.0
+        for number in rest:
+            start = math.inf if time is None else time.left()
+            if self._decided(sums):
+                return True
+            if start < longest:
+                return False
+            self._take(sums, number, next(found), kept)
+            longest = 0.0 if time is None else max(longest, start - time.left())
+        return False
+
+    def _take(self, sums: _Sums, number: int, one: StepFound | None, kept: Store) -> None:
         if one is not None:
+            kept.put(number, one._asdict())
             sums.add(number, one)
 
-    def _scored_step(self, view: StepView, number: int, best: int, kept: Store) -> StepFound | None:
+    def scored(self, view: StepView, number: int, best: int) -> StepFound | None:
         """A step by the chosen setting. Where the background is too small for that at this step, another one that
         it is enough for is chosen by the games of the step; where there is none, the step is left out."""
         step = self._played(view, number, best)
@@ -521,9 +542,7 @@ class PlayedRun:
             if not areas:
                 return None
             best = max(areas, key=lambda i: float(areas[i]))
-        one = self._finish(step, best)
-        kept.put(number, one._asdict())
-        return one
+        return self._finish(step, best)
 
     def _decided(self, sums: _Sums) -> bool:
         """Whether more steps could tell nothing more about anybody."""
@@ -586,7 +605,7 @@ class PlayedRun:
         rest = metric.played(self.games.draw(step.view, step.number), inside=False).of(slice(self.games.tuning, None))
         return np.concatenate([inside, self._inside(scale, rest)]), np.concatenate([absent, scale.absent(rest)])
 
-    def _settle(self, waiting: list[_Waiting], kept: Store) -> tuple[int, dict[int, StepFound]]:
+    def _settle(self, waiting: list[_Waiting]) -> tuple[int, dict[int, StepFound]]:
         """Choose the setting by the tuning games, and finish the steps with it."""
         usable = [i for i in range(len(self.grid)) if all(i in step.games for step in waiting)]
         if not usable:
@@ -608,7 +627,6 @@ class PlayedRun:
         found = {}
         for step in waiting:
             found[step.number] = self._finish(step, best)
-            kept.put(step.number, found[step.number]._asdict())
         return best, found
 
     # -- the run itself --
