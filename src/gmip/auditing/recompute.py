@@ -218,10 +218,12 @@ def check_run(
     reach = list(found.beyond_reach)
     if 0 < len(found.steps) < trace.num_steps:
         reach.append(BeyondReach(fault="steps", up_to=1.0 - len(found.steps) / trace.num_steps))
-    if outcomes[1].finding == "as-declared" and trace.header.sampling in ("fixed", "poisson"):
-        sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
-        often = most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
-        reach.append(BeyondReach(fault="drawn-often", up_to=often))
+    if outcomes[1].finding == "as-declared":
+        if trace.header.sampling in ("fixed", "poisson"):
+            sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
+            often = most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
+            reach.append(BeyondReach(fault="drawn-often", up_to=often))
+        reach.append(BeyondReach(fault="drawn-together"))
     if _divisor_follows_size(trace):
         reach.append(BeyondReach(fault="divisor"))
     if outcomes[2].status == "passed" and _starts_elsewhere(task, trace):

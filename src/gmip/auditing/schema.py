@@ -273,6 +273,7 @@ SmallFault = Literal[
     "own-size",  # Poisson batches are divided by their own size
     "divisor",  # Poisson batches are divided by a number that follows the number of records
     "drawn-often",  # one record is in more batches than others
+    "drawn-together",  # some are in the same batches more often than by chance
     "records",  # members were replaced, or have another label
     "inputs",  # inputs or the model were changed, as augmentation and dropout do
     "counted",  # a record counts more than once, or nobody lists it

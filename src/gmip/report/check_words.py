@@ -252,6 +252,7 @@ def _hidden(one: BeyondReach) -> str:
         "own-size": "batches that are divided by their own size",
         "divisor": "what the divisor, int(N rate), says about N, where N and n are not public",
         "drawn-often": f"one record in up to {percent(one.up_to or 0.0, 'up')} of the batches",
+        "drawn-together": "a few records that are drawn together more often than by chance",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
         "counted": "a record that counts more than once, or that nobody lists",

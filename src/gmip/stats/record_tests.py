@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import sparse, special
 
 from gmip.vocabulary import SamplingFault
 
@@ -139,7 +139,11 @@ def quadratic_form_p_value(value: float, weights: Array) -> float:
 
 
 Ids = NDArray[np.int64]
-_TESTS = 5  # in which chance plays a part: of sizes, overlaps, neighbours, records seen and how often each one is
+_TESTS = (
+    7  # in which chance plays a part: of sizes, overlaps, neighbours, records seen, how often, who with, always who
+)
+_MOST_OVERLAPS = 4.0e6  # of batches, that are counted
+_SIZES = 7  # of batches, of which the skewness of overlaps is computed
 
 
 def repeated_within(batches: Sequence[Ids]) -> int:
@@ -207,6 +211,95 @@ def neighbours_p_value(groups: Sequence[Sequence[Ids]]) -> tuple[float, int, flo
         return 1.0, pairs, expected
     p = normal_p_value(surprise / math.sqrt(variance))
     return max(p, float(special.pdtrc(pairs - 1, expected))) if surprise > 0.0 else p, pairs, expected
+
+
+def together_p_value(groups: Sequence[Sequence[Ids]], dataset_size: int) -> tuple[float, int, float]:
+    """(p-value, pairs found, pairs expected) of records that are together in batches of two groups.
+
+    `groups` : as in `neighbours_p_value`; the first ones, if they are many. Whoever draws each group anew permutes the
+    records. Who is with whom is a matrix for each group; with its linear part (who is drawn at all) taken away, the
+    cosine of two of them has mean 0 and variance 2/(N(N - 3)), and cosines of different pairs of groups are
+    uncorrelated: exact, as the matrices lie in an irreducible representation of the permutations. Their sum is taken
+    as a gamma number of the right skewness.
+    """
+    counted = np.cumsum([[len(group), sum(ids.size for ids in group)] for group in groups], axis=0)
+    work = np.minimum(counted[:, 0] ** 2.0, counted[:, 1] * np.arange(1.0, len(groups) + 1.0))
+    groups, total = groups[: max(int(np.count_nonzero(work <= _MOST_OVERLAPS)), 3)], float(dataset_size)
+    batches = [ids for group in groups for ids in group]
+    sizes = np.array([ids.size for ids in batches], dtype=np.float64)
+    _, places = np.unique(np.concatenate(batches), return_inverse=True)
+    drawn = _marks(np.repeat(np.arange(sizes.size), sizes.astype(np.int64)), places, (sizes.size, dataset_size))
+    of_group = _marks(np.repeat(np.arange(len(groups)), [len(group) for group in groups]), np.arange(sizes.size))
+    shared = (drawn @ drawn.T).tocoo()
+    pairs, inner = (
+        (of_group @ sparse.coo_matrix((part, (shared.row, shared.col)), shared.shape) @ of_group.T).toarray()
+        for part in _together(shared.data, sizes[shared.row], sizes[shared.col], total)
+    )
+    sums = of_group @ (sizes * (sizes - 1.0))
+    apart = np.triu_indices(len(groups), 1)
+    found, expected = 0.5 * float(pairs[apart].sum()), 0.5 * float(np.outer(sums, sums)[apart].sum())
+    expected /= total * (total - 1.0)
+    inner += np.outer(sums, sums) * (2.0 / (total * (total - 2.0)) - 1.0 / (total * (total - 1.0)))
+    known = np.diag(inner) > 1.0e-9 * np.maximum(np.diag(pairs), 1.0)
+    norms = np.sqrt(np.diag(inner)[known])
+    dimension, count = 0.5 * total * (total - 3.0), 0.5 * norms.size * (norms.size - 1.0)
+    if norms.size < 3:
+        return 1.0, round(found), expected
+    cosines = inner[np.ix_(known, known)] / np.outer(norms, norms)
+    z = float(np.triu(cosines, 1).sum()) * math.sqrt(dimension / count)
+    skew = _overlap_skewness(sizes, total) / max(sizes.size / len(groups) - 1.0, 1.0) / math.sqrt(count)
+    shape = 4.0 / (skew + math.sqrt(8.0 / dimension)) ** 2
+    return float(special.gammaincc(shape, max(shape + z * math.sqrt(shape), 0.0))), round(found), expected
+
+
+def _together(shared: Array, first: Array, second: Array, total: float) -> tuple[Array, Array]:
+    """Ordered pairs of records that two batches of these sizes share, and the same less what follows from who is drawn
+    at all, up to a constant times the ordered pairs that each has."""
+    pairs = shared * (shared - 1.0)
+    return pairs, pairs - 2.0 * shared * (first - 1.0) * (second - 1.0) / (total - 2.0)
+
+
+def _marks(rows: Ids, columns: Ids, shape: tuple[int, int] | None = None) -> sparse.csr_matrix:
+    return sparse.csr_matrix((np.ones(columns.size), (rows, columns)), shape)
+
+
+def _overlap_skewness(sizes: Array, total: float) -> float:
+    """Mean third moment of what `together_p_value` adds, in units of its standard deviation, over pairs of batches."""
+    some = np.round(np.quantile(sizes, np.linspace(0.0, 1.0, _SIZES))).astype(np.int64)
+    found = []
+    for a, b in itertools.combinations_with_replacement(some[(some > 1) & (some < total - 1.0)].tolist(), 2):
+        chances = _hypergeometric(int(total), a, b)
+        _, value = _together(np.arange(chances.size, dtype=np.float64), np.array(a), np.array(b), total)
+        value -= chances @ value
+        spread = float(chances @ value**2)
+        found.append(float(chances @ value**3) / spread**1.5 if spread > 0.0 else 0.0)
+    return max(float(np.mean(found)), 0.0) if found else 0.0
+
+
+def inseparable_p_value(groups: Sequence[Sequence[Ids]], dataset_size: int) -> tuple[float, int]:
+    """(p-value, records) of records that are in the same batches as another one, each time and as often as any such.
+
+    `groups` : as in `neighbours_p_value`. The chance that two records are together, or both absent, is exact for each
+    group, and groups are drawn anew; how often both are drawn is bounded by Chernoff's method. The p-value is the
+    expected number of such pairs, which is an upper bound.
+    """
+    batches, total = [ids for group in groups for ids in group], float(dataset_size)
+    everyone, places = np.unique(np.concatenate(batches), return_inverse=True)
+    weights = np.random.default_rng(0).integers(0, 2**63, len(batches), dtype=np.uint64)
+    hashes = np.zeros(everyone.size, dtype=np.uint64)  # sums of random numbers, one for each batch
+    np.add.at(hashes, places, np.repeat(weights, [ids.size for ids in batches]))
+    _, kinds, alike = np.unique(hashes, return_inverse=True, return_counts=True)
+    often = np.bincount(places)[alike[kinds] > 1]
+    if not often.size:
+        return 1.0, 0
+    k, steps = int(often.max()), len(groups)
+    sizes = [np.array([ids.size for ids in group], dtype=np.float64) for group in groups]
+    both = np.array([float(np.sum(one * (one - 1.0))) for one in sizes])
+    absent = np.array([max((total - one.sum()) * (total - one.sum() - 1.0), 0.0) for one in sizes])
+    tilt = max(k / max(steps - k, 1.0e-9) * float(absent.mean()) / float(both.mean()), 1.0)
+    with np.errstate(divide="ignore"):
+        log = float(np.sum(np.log(absent + tilt * both) - math.log(total * (total - 1.0)))) - k * math.log(tilt)
+    return min(1.0, math.exp(min(log, 0.0)) * total * (total - 1.0) / 2.0), int(np.count_nonzero(often == k))
 
 
 def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, int, float]:
@@ -330,6 +423,13 @@ class Contradiction(NamedTuple):
                 return f"Batches hold {counted} different records; {declared} are expected."
             case "back-too-early":
                 return f"{counted} records come back before an epoch is over."
+            case "drawn-together":
+                return (
+                    f"Pairs of records come back together in other batches {counted} times ({declared} are expected): "
+                    "who is drawn depends on who else is."
+                )
+            case "always-together":
+                return f"{counted} records are always in the same batches as another one, not drawn each on its own."
             case "ids-in-order":
                 return (
                     f"Batches hold {counted} pairs of neighbours (records with successive ids; expected "
@@ -466,7 +566,7 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     often = int(np.unique(np.concatenate(batches), return_counts=True)[1].max(initial=0))
     if often > most_often(sizes, total, share * _TESTS):
         return Contradiction("drawn-too-often", often, float(sizes.sum()) / total)
-    return None
+    return _odd_company([[ids] for ids in batches], total, share)
 
 
 def _odd_neighbours(groups: Sequence[Sequence[Ids]], share: float) -> Contradiction | None:
@@ -488,4 +588,18 @@ def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Con
         p, found, expected = overlap_p_value(list(itertools.pairwise(firsts)), total)
         if p < share:
             return Contradiction("not-reshuffled", found, expected, p)
-    return _odd_neighbours([batches[start : start + epoch] for start in starts], share) if epoch > 1 else None
+    if epoch == 1:
+        return None
+    groups = [batches[start : start + epoch] for start in starts]
+    return _odd_neighbours(groups, share) or _odd_company(groups, total, share)
+
+
+def _odd_company(groups: Sequence[Sequence[Ids]], total: int, share: float) -> Contradiction | None:
+    """Records that are drawn together more often than by chance: many of them, or a few always."""
+    if total < 5:
+        return None
+    p, found, expected = together_p_value(groups, total)
+    if p < share:
+        return Contradiction("drawn-together", found, expected, p)
+    p, found = inseparable_p_value(groups, total)
+    return Contradiction("always-together", found, 0.0, p) if p < share else None

@@ -27,6 +27,8 @@ SamplingFault = Literal[  # how batches can contradict the declared sampling
     "back-too-early",
     "not-reshuffled",
     "ids-in-order",
+    "drawn-together",
+    "always-together",
 ]
 SAMPLING_FAULTS: Final[tuple[SamplingFault, ...]] = get_args(SamplingFault)
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled", "balls-in-bins")

@@ -12,9 +12,11 @@ from gmip.stats.record_tests import (
     Contradiction,
     contradiction,
     coverage_p_value,
+    inseparable_p_value,
     most_often,
     overlap_p_value,
     poisson_sizes_p_value,
+    together_p_value,
 )
 
 TOTAL, SIZE, STEPS = 60, 14, 25
@@ -156,3 +158,59 @@ def test_a_record_that_is_in_every_batch(sampling: str) -> None:
     assert "30 batches" in told.sentence
     assert found(True, 6) is None and most_often(np.full(6, 10), 40, 0.001) == 6
     assert 15 <= most_often(np.full(30, 10), 40, 0.001) <= 22
+
+
+def in_pairs(rng: np.random.Generator, chosen: int = TOTAL // 2) -> np.ndarray:
+    """Records i and i + 30 are never apart."""
+    return np.add.outer(rng.permutation(TOTAL // 2)[:chosen], [0, TOTAL // 2]).ravel()
+
+
+def epochs_in_pairs(rng: np.random.Generator) -> Batches:
+    return [order[i : i + SIZE] for order in (in_pairs(rng) for _ in range(5)) for i in range(0, TOTAL, SIZE)]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "draw"),
+    [
+        ("fixed", lambda rng: [in_pairs(rng, SIZE // 2) for _ in range(STEPS)]),
+        ("poisson", lambda rng: [in_pairs(rng, rng.binomial(TOTAL // 2, SIZE / TOTAL)) for _ in range(STEPS)]),
+        ("shuffled", epochs_in_pairs),
+        ("fixed", lambda rng: (fixed(rng)[:13] * 2)[:STEPS]),  # the thirteenth batch after each is the same
+    ],
+)
+def test_records_that_are_drawn_together(sampling: str, draw: Callable[..., Batches]) -> None:
+    """Each is drawn as often as declared; who comes back with whom tells."""
+    found = [judged(sampling, draw(np.random.default_rng(seed))) for seed in range(6)]
+    assert sum(one is not None and one.fault in ("drawn-together", "poisson-sizes") for one in found) >= 5
+    told = next(one for one in found if one is not None and one.fault == "drawn-together")
+    assert told.value > 1.05 * told.expected and "come back together" in told.sentence
+
+
+def test_two_records_that_are_never_apart() -> None:
+    """In a run that is long enough: chance does not keep two together for so many steps."""
+    rng = np.random.default_rng(0)
+    draws = [rng.random(200) < 0.1 for _ in range(150)]
+    for one in draws:
+        one[7] = one[3]
+    batches = [np.flatnonzero(one) for one in draws]
+    given = {"sampling": "poisson", "dataset_size": 200, "batch_size": 20, "share": 0.001}
+    found = contradiction(sizes=np.array([ids.size for ids in batches]), batches=batches, **given)
+    assert found is not None and (found.fault, found.value) == ("always-together", 2)
+    p, pairs = inseparable_p_value([[ids] for ids in batches[:20]], 200)
+    assert p == 1.0 and pairs >= 2  # too few steps to say so
+
+
+@pytest.mark.parametrize("draw", [fixed, poisson, shuffled, bins])
+def test_pairs_that_come_back_have_a_null(draw: Callable[..., Batches]) -> None:
+    """Both p-values are below 5% in at most that share of sound runs; the pairs expected are those found on average."""
+    rng, told, off = np.random.default_rng(11), [], []
+    for _ in range(300):
+        batches = draw(rng)
+        groups = (
+            [batches[i : i + 5] for i in range(0, STEPS, 5)] if draw in (shuffled, bins) else [[b] for b in batches]
+        )
+        p, found, expected = together_p_value(groups, TOTAL)
+        told.append((p, inseparable_p_value(groups, TOTAL)[0]))
+        off.append(found - expected)
+    assert np.all(np.mean(np.array(told) < 0.05, axis=0) <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300))
+    assert abs(np.mean(off)) < 4 * np.std(off) / np.sqrt(300)
