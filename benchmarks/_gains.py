@@ -191,7 +191,7 @@ def _train(page: Page, task: Task, trace: Trace, listed: Ids, shared: Shadows, c
 
 
 def tables(book: Book) -> dict[str, str]:
-    """The tables of docs/attacks.md, by name."""
+    """Tables of docs/evidence/attacks.md, by name."""
     shown = [name for name in SETTINGS if book.found(part=NAME, setting=name)]
     attacks = [name for name in (*GRADIENTS, *MODELS) if book.found(part=NAME, attack=name, null=False)]
     heads = [f"{kind}, {steps:,} steps" for kind in KINDS for steps in STEPS if f"{kind}, {steps:,} steps" in shown]

@@ -103,7 +103,7 @@ def play(page: Page, folder: Path) -> None:
 
 
 def tables(book: Book) -> dict[str, str]:
-    """The tables of docs/attacks.md, by name."""
+    """Tables of docs/evidence/attacks.md, by name."""
     lines, partly = [], []
     for setting in SETTINGS:
 

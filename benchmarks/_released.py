@@ -147,7 +147,7 @@ def play(page: Page, folder: Path) -> None:
 
 
 def tables(book: Book) -> dict[str, str]:
-    """The table of docs/released-models.md."""
+    """A table of docs/evidence/attacks.md."""
     settings = [name for name in SETTINGS if book.found(part=NAME, setting=name)]
 
     def rows(setting: str, attack: str, *, null: bool = False) -> list[Row]:

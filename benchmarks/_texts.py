@@ -68,7 +68,7 @@ def play(page: Page, folder: Path) -> None:
 
 
 def tables(book: Book) -> dict[str, str]:
-    """The table of docs/text-models.md."""
+    """A table of docs/evidence/attacks.md."""
     found = {name: book.found(part=NAME, attack=name, null=False) for name in ATTACKS}
     lines = [[name, area(rows), percent(rows)] for name, rows in found.items() if rows]
     return {"texts": markdown(["attack", "AUC", "TPR at 1% FPR"], lines)} if lines else {}

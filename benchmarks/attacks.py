@@ -36,13 +36,7 @@ from gmip.errors import DataUnavailable
 
 PARTS: dict[str, ModuleType] = {part.NAME: part for part in (_gains, _lists, _released, _texts)}
 HERE = Path(__file__).parent
-DOCS = (
-    "docs/attacks.md",
-    "docs/evidence/attacks.md",
-    "docs/released-models.md",
-    "docs/text-models.md",
-    "benchmarks/README.md",
-)
+DOCS = ("docs/evidence/attacks.md", "benchmarks/README.md")
 LEVELS = {"p5": 0.05, "p1": 0.01}
 
 

@@ -1,4 +1,4 @@
-"""Canaries against DP-SGD of a known epsilon: the table of docs/canaries.md.
+"""Canaries against DP-SGD of a known epsilon: the table of docs/evidence/audits.md.
 
     python benchmarks/canaries.py [--seeds 5] [--canaries 1000]
     python benchmarks/canaries.py --sound 25    # only: how many of so many sound runs (a smaller network) are accused

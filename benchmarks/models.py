@@ -4,7 +4,7 @@
 
 For each model: the largest error against one backward pass for each example (relative to the norm), and the time for
 all examples as a multiple of one plain backward pass over them as a batch, beside that of one backward pass for each.
-Everything in float64, as attacks compute. docs/models.md shows what it printed.
+Everything in float64, as attacks compute. docs/evidence/cost.md shows what it printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GLiR on real runs: the table of docs/glir.md.
+"""GLiR on real runs: a table of docs/evidence/attacks.md.
 
     GMIP_DATA=... python benchmarks/real_runs.py [--seeds 5] [--clip C] [--background WAY] [SETTING ...]
 

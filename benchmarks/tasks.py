@@ -2,7 +2,7 @@
 
     python benchmarks/tasks.py [--seeds 3] [TASK ...]
 
-docs/tasks.md shows what it printed. A task whose data are not on this machine is left out, with a sentence on standard
+docs/evidence/training.md shows what it printed. A task whose data are not on this machine is left out, with a sentence on standard
 error.
 """
 

@@ -1,4 +1,4 @@
-"""GLiR on real data: the numbers of docs/glir.md, "What it found", and never above what the accountant says.
+"""GLiR on real data: numbers of docs/evidence/attacks.md ("GLiR on real runs"), and never above what is claimed.
 
 The whole experiment (five seeds of everything) takes half an hour: `python benchmarks/real_runs.py`. Here: fewer seeds,
 and fewer steps where a run is long.
