@@ -2,8 +2,8 @@
 
     python benchmarks/tasks.py [--seeds 3] [TASK ...]
 
-docs/evidence/training.md shows what it printed. A task whose data are not on this machine is left out, with a sentence on standard
-error.
+docs/evidence/training.md shows what it printed. A task whose data are not on this machine is left out, with a sentence
+on standard error.
 """
 
 from __future__ import annotations
