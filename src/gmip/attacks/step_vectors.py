@@ -22,7 +22,8 @@ from torch import Tensor
 from gmip import _validate as check
 from gmip._numbers import byte_size
 from gmip.attacks.attack import nominal_size
-from gmip.attacks.gradients import PerExampleGradients, Piece
+from gmip.attacks.ghost import Piece
+from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.parallel import JobRunner, Workers, job_runner

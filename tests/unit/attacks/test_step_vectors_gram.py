@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.attacks import gradients as gradient_module
-from gmip.attacks.gradients import Outer, PerExampleGradients
+from gmip.attacks import ghost
+from gmip.attacks.ghost import Outer
+from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import compress, gram
 from gmip.errors import InvalidArgument
 from tests.unit.attacks.models import MODELS, looped, looped_flat, make
@@ -65,7 +66,7 @@ def test_layers_whose_gradients_are_never_held(monkeypatch, kind, clip_norm):
     sets = examples[range(4)], examples[range(4, 6)]
     for strip, ready, pairs, per_pair in ((2**23, 2**25, 2**22, 32), (50, 300, 20, 32), (200, 1, 1, 1e9)):
         for name, value in (("_STRIP", strip), ("_READY", ready), ("_PAIRS", pairs), ("_PER_PAIR", per_pair)):
-            monkeypatch.setattr(gradient_module, name, value)
+            monkeypatch.setattr(ghost, name, value)
         assert relative(gram(gradients, sets, vectors), every @ every.T) < 1e-12
         assert (
             relative(
