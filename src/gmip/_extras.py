@@ -10,6 +10,7 @@ from gmip.errors import GmipError
 # Package -> the extra that installs it; all others of the extras come with "train".
 _EXTRAS: Final = {
     "accelerate": "accelerate",
+    "cryptography": "sign",
     "distributed": "dask",
     "flwr": "flower",
     "lightning": "lightning",

@@ -17,19 +17,21 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import ValidationError
 
-from gmip._io import make_folder, read, sha256, sha256_of_file, write
+from gmip._io import make_folder, read, read_if_there, sha256, sha256_of_file, write
 from gmip._tables import SUFFIXES, read_columns
 from gmip.accounting.account import account
 from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Frozen, RunAudit
 from gmip.auditing.verdict import claim_of, conclude
 from gmip.errors import InvalidArgument
+from gmip.report.minisign import SecretKey, public_key, signature, signed
 from gmip.report.write import exposed_names
 from gmip.stats.bounds import METHODS, mu_lower_bound
 from gmip.stats.scores import RunScores, auc, pool
 
-__all__ = ["Finding", "Seal", "SealOpening", "make_seal", "read_seal", "seal_sentences", "verified"]
+__all__ = ["Finding", "Seal", "SealOpening", "make_seal", "read_seal", "seal_sentences", "signer", "verified"]
 
 OPENING: Final = "seal-opening.json"
+_SIGNATURE: Final = "seal.json.minisig"
 _CLOSE: Final = 1.0e-6  # how far a recomputed number may be from the one in a result
 
 
@@ -59,19 +61,21 @@ class SealOpening(Frozen):
 class Finding(Frozen):
     """One thing that was verified, or could not be.
 
-    check : "opening" (it is what was sealed), "file" (as sealed), "members" (those of the result are the sealed ones),
-        "verdict" (it follows from the numbers), "accounting" (the claim follows from the declared run), "scores" (the
-        measured numbers follow from the scores).
-    subject : the file or the run that it is about.
+    check : "signature" (the seal is by the holder of a key), "opening" (it is what was sealed), "file" (as sealed),
+        "members" (those of the result are the sealed ones), "verdict" (it follows from the numbers), "accounting"
+        (the claim follows from the declared run), "scores" (the measured numbers follow from the scores).
+    subject : the key, the file or the run that it is about.
     """
 
-    check: Literal["opening", "file", "members", "verdict", "accounting", "scores"]
+    check: Literal["signature", "opening", "file", "members", "verdict", "accounting", "scores"]
     status: Literal["passed", "failed", "unchecked"]
     subject: str = ""
 
 
-def make_seal(files: Sequence[str | Path], folder: str | Path) -> tuple[Path, Path]:
+def make_seal(files: Sequence[str | Path], folder: str | Path, key: SecretKey | None = None) -> tuple[Path, Path]:
     """Writes seal.json, to be published, and seal-opening.json, to be kept secret, and returns where they are.
+
+    With a key it writes seal.json.minisig beside them, which is for publication, too.
 
     Guarantees
     ----------
@@ -85,13 +89,16 @@ def make_seal(files: Sequence[str | Path], folder: str | Path) -> tuple[Path, Pa
     opening = SealOpening(gmip=version("gmip"), nonce=secrets.token_hex(32), files=hashes)
     seal = Seal(created=datetime.now(UTC).isoformat(timespec="seconds"), commitment=opening.commitment)
     target = Path(folder)
-    paths = (target / "seal.json", target / OPENING)
-    if taken := next((path for path in paths if path.exists()), None):
+    public, secret, by = (target / name for name in ("seal.json", OPENING, _SIGNATURE))
+    if taken := next((path for path in (public, secret, by) if path.exists()), None):
         raise InvalidArgument(f"{taken} is there already", remedy="keep it, and name another folder for a new seal")
     make_folder(target)
-    for path, content in zip(paths, (seal, opening), strict=True):
-        write(path, content.model_dump_json(indent=1) + "\n")
-    return paths
+    content = seal.model_dump_json(indent=1) + "\n"
+    write(public, content)
+    write(secret, opening.model_dump_json(indent=1) + "\n")
+    if key is not None:
+        write(by, signature(content.encode(), key, public.name))
+    return public, secret
 
 
 def read_seal(path: Path) -> tuple[Seal, SealOpening]:
@@ -103,6 +110,16 @@ def read_seal(path: Path) -> tuple[Seal, SealOpening]:
         except ValidationError:
             raise InvalidArgument(f"{file} is no {kind.__name__}", remedy="pass what gmip seal wrote") from None
     return found[0], found[1]  # type: ignore[return-value]
+
+
+def signer(path: Path, key: str | None) -> list[Finding]:
+    """Whether the seal in a file is signed by a public key; nothing where there is neither key nor signature."""
+    by = read_if_there(path.with_name(f"{path.name}.minisig"))
+    if key is None:
+        return [] if by is None else [Finding(check="signature", status="unchecked")]
+    public = public_key(key)
+    sound = by is not None and signed(read(path), by.decode("utf-8", "replace"), public)
+    return [Finding(check="signature", status="passed" if sound else "failed", subject=public)]
 
 
 def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening, files: Path) -> list[Finding]:
@@ -217,6 +234,9 @@ def _same_numbers(scores: Any, inside: Any, outcome: AttackOutcome, result: Audi
 # -- in words ---------------------------------------------------------------------------------------------------------
 
 _WORDS: Final = {
+    ("signature", "passed"): "The seal is signed by {0}.",
+    ("signature", "failed"): "The seal is not signed by {0}.",
+    ("signature", "unchecked"): "The seal is signed; --key says by whom it must be.",
     ("opening", "passed"): "The opening is what was sealed.",
     ("opening", "failed"): "The opening is not what was sealed.",
     ("file", "passed"): "{0} is as it was sealed.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from gmip.auditing.schema import AuditResult, Conclusion
 from gmip.auditing.sources.table_sources import Scores
 from gmip.cli import main
 from gmip.errors import InvalidArgument
-from gmip.report import write_report
+from gmip.report import minisign, write_report
 from gmip.report.seal import OPENING, make_seal, read_seal, verified
 from tests.unit.report import sample
 
@@ -39,8 +40,9 @@ def folder(tmp_path: Path, audited: AuditResult) -> Path:
     return tmp_path
 
 
-def verify(folder: Path) -> int:
-    return main(["verify", str(folder / "audit"), "--seal", str(folder / "seal/seal.json"), "--files", str(folder)])
+def verify(folder: Path, *more: str, seal: str = "seal") -> int:
+    path = str(folder / seal / "seal.json")
+    return main(["verify", str(folder / "audit"), "--seal", path, "--files", str(folder), *more])
 
 
 def forged(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -134,3 +136,141 @@ def test_what_is_no_seal_is_one_sentence(folder: Path, capsys: pytest.CaptureFix
     (folder / "seal" / "seal.json").write_text("{}")
     assert verify(folder) == 2
     assert "is no Seal" in capsys.readouterr().err
+
+
+# -- with a key -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def signed(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]:
+    """The folder with a signed seal in `by`, and the public key."""
+    pytest.importorskip("cryptography")
+    key, coins = str(folder / "gmip.key"), str(folder / "coins.csv")
+    assert main(["seal", coins, "--key", key, "--out", str(folder / "by")]) == 0
+    public = minisign.secret_key(Path(key)).public
+    assert public in capsys.readouterr().out
+    return folder, public
+
+
+def test_a_signed_seal_is_checked_against_the_key(signed: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, public = signed
+    assert verify(folder, "--key", public, seal="by") == 0
+    assert f"signed by {public}" in capsys.readouterr().out
+    assert verify(folder, seal="by") == 0  # nobody says by whom it must be
+    assert "--key says by whom" in capsys.readouterr().out
+
+
+def test_a_forged_seal_is_refused(signed: tuple[Path, str]) -> None:
+    """Somebody seals other coins later, with an opening that fits, and keeps the signature or leaves it out."""
+    folder, public = signed
+    make_seal([folder / "coins.csv"], folder / "later")
+    for name in ("seal.json", OPENING):
+        (folder / "by" / name).write_bytes((folder / "later" / name).read_bytes())
+    assert verify(folder, seal="by") == 0
+    assert verify(folder, "--key", public, seal="by") == 1
+    assert verify(folder, "--key", public, seal="later") == 1
+
+
+def test_a_seal_by_another_key_is_refused(signed: tuple[Path, str]) -> None:
+    folder, public = signed
+    make_seal([folder / "coins.csv"], folder / "other", minisign.fresh_key(folder / "other.key"))
+    assert verify(folder, "--key", public, seal="other") == 1
+    other = minisign.secret_key(folder / "other.key")
+    renamed = minisign.SecretKey(minisign.secret_key(folder / "gmip.key").id, other.seed)  # with the id of the first
+    text = minisign.signature((folder / "other/seal.json").read_bytes(), renamed, "seal.json")
+    (folder / "other/seal.json.minisig").write_text(text)
+    assert verify(folder, "--key", public, seal="other") == 1
+
+
+def test_a_changed_result_is_refused_if_it_was_sealed(signed: tuple[Path, str]) -> None:
+    """Even one that follows from its own scores: the auditor sealed what the audit wrote."""
+    folder, public = signed
+    written = sorted((folder / "audit").glob("*.json")) + sorted((folder / "audit").glob("*.csv"))
+    code = main(["seal", *map(str, written), "--key", str(folder / "gmip.key"), "--out", str(folder / "after")])
+    check = ["verify", str(folder / "audit"), "--seal", str(folder / "after/seal.json"), "--key", public]
+    check += ["--files", str(folder / "audit")]
+    assert (code, main(check)) == (0, 0)
+    forged(folder, lambda run: run.update(name="another"))
+    assert main(check) == 1
+
+
+@pytest.mark.parametrize("line", [0, 1, 2, 3])
+def test_every_line_of_a_signature_but_the_first_counts(signed: tuple[Path, str], line: int) -> None:
+    folder, public = signed
+    path = folder / "by/seal.json.minisig"
+    lines = path.read_text().splitlines()
+    lines[line] = lines[line][:-6] + ("AAAA" if lines[line][-6:-2] != "AAAA" else "BBBB") + lines[line][-2:]
+    path.write_text("\n".join(lines))
+    assert verify(folder, "--key", public, seal="by") == (line > 0)
+
+
+# Made by minisign 0.11 (-G -W, -S and -S -l) for this content.
+CONTENT = b"gmip\n"
+PUBLIC = "RWTIE9I1NLRNAF81J4ocXNuDcth/oGomF/1YeR4+Bn8SQnrbjFKcmqtk"
+SECRET = """untrusted comment: minisign encrypted secret key
+RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAyBPSNTS0TQCy+8idUl84iFe48sAHJxbAWImD3EIK667u\
+Bhm4mS5ZRV81J4ocXNuDcth/oGomF/1YeR4+Bn8SQnrbjFKcmqtkAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
+"""
+HASHED = """untrusted comment: signature from minisign secret key
+RUTIE9I1NLRNALqiWQdb1g6h5Pz2bkia+xK/0v/Fy+mX5SeEzKdHj74BsbHnxceIqvbfPsf8DYgC7l2cCfOiFH3B9Ehyiqk7Ggs=
+trusted comment: timestamp:1795053160\tfile:f\thashed
+WPdiADVvtAJmfwKnsEHVMrFstd5oiaVbuut9QynY0atEc/KhmIjef0Ip1/JbxXO2qpv83N8LZAMIQe0o8FYIAg==
+"""
+LEGACY = """untrusted comment: signature from minisign secret key
+RWTIE9I1NLRNAHwlEYNWDmqWrnVYwGvuCIljnyb/GkscnkUdpc9EC/oWcxxQdfGLgdiAWiNZ0JEVRXHejFaAamNiTkjjYiKSLQ4=
+trusted comment: timestamp:1795053160\tfile:f
+vYuzUAf+5AiqRh078WyXetC4Z2N6N0cfchZoVTOpsmK/bNWfA2+u3J2nCtTaRKFLw5zj49zgmsD/UInfqHjmAw==
+"""
+
+
+@pytest.mark.parametrize("text", [HASHED, LEGACY])
+def test_what_minisign_signed_is_accepted_and_nothing_else(text: str) -> None:
+    pytest.importorskip("cryptography")
+    assert minisign.signed(CONTENT, text, PUBLIC)
+    assert not minisign.signed(CONTENT + b" ", text, PUBLIC)
+
+
+def test_a_key_of_minisign_signs_as_minisign_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    path = tmp_path / "minisign.key"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    (tmp_path / "minisign.pub").write_text(f"untrusted comment: a key\n{PUBLIC}\n")
+    key = minisign.secret_key(path)
+    assert key.public == PUBLIC == minisign.public_key(str(tmp_path / "minisign.pub")) == minisign.public_key(PUBLIC)
+    monkeypatch.setattr("time.time", lambda: 1795053160.0)
+    assert minisign.signature(CONTENT, key, "f").splitlines()[1:] == HASHED.splitlines()[1:]  # Ed25519 draws nothing
+    assert "seed" not in repr(key)
+
+
+def test_a_new_key_is_for_its_owner_and_other_files_are_none(
+    signed: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = signed
+    key, seal = folder / "gmip.key", ["seal", str(folder / "coins.csv"), "--out", str(folder / "again"), "--key"]
+    if os.name != "nt":
+        assert key.stat().st_mode & 0o777 == 0o600
+        key.chmod(0o644)
+        assert main([*seal, str(key)]) == 2
+        key.chmod(0o600)
+    for content, said in [
+        ("", "no secret key"),
+        (SECRET.replace("RWQAAEIy", "RWRTY0Iy"), "has a password"),
+        (SECRET.replace("Bhm4", "Bhm5"), "is damaged"),
+    ]:
+        key.write_text(content)
+        assert main([*seal, str(key)]) == 2
+        assert said in capsys.readouterr().err
+    assert verify(folder, "--key", "RWabc", seal="by") == 2
+    assert "no public key" in capsys.readouterr().err
+
+
+def test_without_the_package_a_key_is_refused_in_a_sentence(
+    signed: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, public = signed
+    monkeypatch.setattr("gmip._extras.find_spec", lambda package: None)
+    assert verify(folder, "--key", public, seal="by") == 2
+    assert "pip install 'gmip[sign]'" in capsys.readouterr().err
+    assert main(["seal", str(folder / "coins.csv"), "--key", str(folder / "new.key"), "--out", str(folder / "x")]) == 2
+    assert not (folder / "new.key").exists()
