@@ -82,9 +82,7 @@ def calibrate(asked: CalibrateSettings) -> None:
     alternatives (null but with --solve-for all; open: change, run, value, kind,
     for_whom, command; closed: change, why, size, value).
     """
-    target = asked.wanted(
-        susceptibility=asked.susceptibility, attacker_knows=asked.attacker_knows, adjacency=asked.adjacency
-    )
+    target = asked.wanted(susceptibility=asked.susceptibility, attacker_knows=asked.attacker_knows)
     run, ways = asked.run(), None
     with show.patience(slow_because(run, asked.susceptibility)):
         found = calibrate_run(run, target, solve_for=asked.solved)

@@ -173,7 +173,7 @@ def _susceptibility(option: str, text: str) -> float | str:
 
 
 class NotionSettings(Settings):
-    """Which privacy it is."""
+    """Which privacy it is: the notion and, of differential privacy, the neighbours."""
 
     notion: Annotated[
         Notion,
@@ -183,6 +183,14 @@ class NotionSettings(Settings):
             "with poisson, add or remove one; with shuffled, zero out one)."
         ),
     ] = "gmip"
+    adjacency: Annotated[
+        Adjacency | None,
+        Option("|".join(ADJACENCIES), ACCOUNTING),
+        Field(
+            description="With --notion gdp: how neighbouring data sets differ. Poisson batches and balls-in-bins can "
+            "be asked for replace-one."
+        ),
+    ] = None
 
 
 class WhoseSettings(NotionSettings):
@@ -205,14 +213,6 @@ class WhoseSettings(NotionSettings):
             "noise protects. The attacker does not know who is in which batch."
         ),
     ] = 0.0
-    adjacency: Annotated[
-        Adjacency | None,
-        Option("|".join(ADJACENCIES), ACCOUNTING),
-        Field(
-            description="With --notion gdp: how neighbouring data sets differ. Poisson batches and balls-in-bins can "
-            "be asked for replace-one."
-        ),
-    ] = None
 
 
 class TargetSettings(NotionSettings):
@@ -229,10 +229,10 @@ class TargetSettings(NotionSettings):
     ] = None
 
     def wanted(self, **whose: Any) -> PrivacyTarget:
-        """The target with its notion and `whose` privacy it is about."""
+        """The target with its notion, the neighbours and `whose` privacy it is about."""
         if self.target is None:
             raise BadRequest("No privacy target was given", remedy="add one, as in --target tpr=0.05@0.01")
-        return dataclasses.replace(self.target, notion=self.notion, **whose)
+        return dataclasses.replace(self.target, notion=self.notion, adjacency=self.adjacency, **whose)
 
 
 # -- where it runs -----------------------------------------------------------------------------------------------------

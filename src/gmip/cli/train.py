@@ -148,11 +148,12 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
             raise BadRequest(
                 "--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a"
             )
-        if "notion" in self.model_fields_set and self.target is None:
-            raise BadRequest(
-                "--notion applies to a privacy target, and there is none",
-                remedy="add one, as in --target mu=0.5",
-            )
+        for name in ("notion", "adjacency"):
+            if name in self.model_fields_set and self.target is None:
+                raise BadRequest(
+                    f"--{name} applies to a privacy target, and there is none",
+                    remedy="add one, as in --target mu=0.5",
+                )
         once(self, "num_steps", "epochs", "number")
         if self.target is not None and self.noise_multiplier is not None:
             raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
