@@ -16,7 +16,8 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def cifar() -> tuple[Examples, Any, int]:
-    """CIFAR-10 in 16 x 16, a network of 4,040 parameters, and 600 members."""
+    """CIFAR-10 in 16 x 16, a network of 4,040 parameters, and 300 members."""
     raw = np.fromfile(Path(os.environ["GMIP_DATA"]) / "cifar-10-batches-bin" / "data_batch_1.bin", np.uint8)
     rows = raw.reshape(-1, 3073)[:6000]
     x = rows[:, 1:].reshape(-1, 3, 16, 2, 16, 2).astype(np.float32).mean((3, 5))
@@ -63,7 +64,7 @@ def cifar() -> tuple[Examples, Any, int]:
         )
         return nn.Sequential(features, nn.Linear(64, 26), nn.ReLU(), nn.Linear(26, 10))
 
-    return Examples(torch.from_numpy(x), torch.from_numpy(rows[:, 0].astype(np.int64))), make, 600
+    return Examples(torch.from_numpy(x), torch.from_numpy(rows[:, 0].astype(np.int64))), make, 300
 
 
 def digits() -> tuple[Examples, Any, int]:
@@ -242,9 +243,7 @@ def table(head: str, names: list[str], seeds: list[int], play: Callable[..., dic
         cells += [shares(runs), mean(runs, "self-play", 3), mean(runs, "rho", 2)]
         cells += [mean(runs, "publications", 1), mean(runs, "seconds", 1)]
         areas = [auc(*one["rehearsal"]) for one in nulls]
-        # What chance alone does: a few seeds would estimate it by chance, too.
-        chance = [(len(a) + len(b) + 1) / (12 * len(a) * len(b)) for a, b in (one["rehearsal"] for one in nulls)]
-        error = f" ± {np.sqrt(np.sum(chance)) / len(nulls):.3f}" if nulls else ""
+        error = f" ± {chance([one['rehearsal'] for one in nulls]):.3f}" if nulls else ""
         cells += [f"{np.mean(areas):.3f}{error}" if nulls else "", shares(nulls), mean(nulls, "rho", 2)]
         print(f"| {' | '.join(cells)} |", flush=True)
         for seed, one in zip([*seeds, *seeds], [*both[0], *both[1]], strict=True):
@@ -281,13 +280,10 @@ def train(task: Task, rows: Any, run: dict[str, Any], seed: int) -> tuple[nn.Mod
 
 # -- recorded steps ---------------------------------------------------------------------------------------------------
 
-STEPS = ("batch-norm", "dropout", "augmentation", "whole-clip", "signs", "top-5%", "bfloat16")
+KINDS = ("batch-norm", "dropout", "augmentation", "whole-clip", "signs", "top-5%", "bfloat16")
 STEP_MEMBERS = 60
-
-
-def layers(kind: str) -> list[nn.Module]:
-    """What stands behind the first layer of 64 units."""
-    return [nn.BatchNorm1d(64)] if kind == "batch-norm" else [nn.Dropout(0.25)] if kind == "dropout" else []
+WORDS = 16
+MASKS = 3616  # entries that dropout sees of a record, in the network below
 
 
 def publisher(kind: str) -> Any:
@@ -315,32 +311,140 @@ def publisher(kind: str) -> Any:
     return publish if kind in ("augmentation", "whole-clip", "signs", "top-5%") else None
 
 
-def measure_step(kind: str, seed: int, *, null: bool = False, cnn: bool = False) -> dict[str, Any]:
-    """One recorded full-batch step after 20 others, attacked by decode as if nothing were done, and by rehearsal."""
+def perceptron(kind: str, inputs: int, classes: int) -> nn.Module:
+    """64 units; BatchNorm or dropout stands behind the first layer."""
+    between = [nn.BatchNorm1d(64)] if kind == "batch-norm" else [nn.Dropout(0.25)] if kind == "dropout" else []
+    return nn.Sequential(nn.Linear(inputs, 64), *between, nn.ReLU(), nn.Linear(64, classes))
+
+
+def convolutions(kind: str) -> nn.Module:
+    """2,850 parameters."""
+    between = [nn.BatchNorm2d(12)] if kind == "batch-norm" else [nn.Dropout(0.25)] if kind == "dropout" else []
+    first = [nn.Conv2d(3, 12, 3, padding=1), *between, nn.ReLU(), nn.MaxPool2d(4)]
+    second = [nn.Conv2d(12, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*first, *second, nn.Linear(64, 10))
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a way around them, as in ResNet."""
+
+    def __init__(self, inputs: int, outputs: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        stride = outputs // inputs
+        first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.inner = nn.Sequential(first, norm(outputs), nn.ReLU(), second, norm(outputs))
+        around = [nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs)] if stride > 1 else []
+        self.around = nn.Sequential(*around)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.inner(x) + self.around(x))
+
+
+def resnet(kind: str) -> nn.Module:
+    """Seven convolutions, each with a BatchNorm or a GroupNorm behind it."""
+
+    def norm(channels: int) -> nn.Module:
+        return nn.GroupNorm(4, channels) if kind == "group-norm" else nn.BatchNorm2d(channels)
+
+    blocks = [Residual(16, 16, norm), Residual(16, 32, norm), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    first = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+    return nn.Sequential(first, norm(16), nn.ReLU(), *blocks, nn.Linear(32, 10))
+
+
+class Bert(nn.Module):
+    """BERT with its own defaults but for the sizes: dropout of .1 in the embeddings, both layers and attention.
+
+    `given` : whether what is dropped is read from behind a record's words, and not drawn.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertForSequenceClassification
+
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if kind == "no-dropout" else {}
+        words = {"vocab_size": 120, "max_position_embeddings": WORDS, "num_labels": 4}
+        config = BertConfig(**sizes, **words, **off, attn_implementation="eager")
+        self.inner, self.given = BertForSequenceClassification(config), kind == "masks-known"
+
+    def forward(self, x: Any) -> Any:
+        words, masks = x[:, :WORDS].long(), x[:, WORDS:]
+        if not self.given:
+            return self.inner(words).logits
+        used = 0
+
+        def dropped(values: Any, *args: Any, **options: Any) -> Any:
+            nonlocal used
+            count = values[0].numel()
+            used += count
+            return values * masks[:, used - count : used].reshape(values.shape)
+
+        with mock.patch.object(nn.functional, "dropout", dropped):
+            return self.inner(words).logits
+
+
+@functools.cache
+def adult() -> tuple[Examples, Any, int]:
+    """8,000 people of Adult with all their columns."""
+    from gmip.tasks.builtin import ADULT_FILES, encode_adult, parse_adult
+    from gmip.tasks.data_files import read_files
+
+    rows = [row for content in read_files(*ADULT_FILES) for row in parse_adult(content)][:8000]
+    table, labels = encode_adult(rows)
+    table = (table - table.mean(0)) / (table.std(0) + 1e-6)
+    return Examples(torch.tensor(table, dtype=torch.float32), torch.tensor(labels)), None, 0
+
+
+@functools.cache
+def texts() -> tuple[Examples, Any, int]:
+    """Texts of 16 words on one of four subjects, each with words of its own, and behind them what dropout leaves."""
+    rng = np.random.default_rng(0)
+    subjects = rng.integers(0, 4, 2000)
+    common = rng.zipf(1.3, (2000, WORDS)) % 60
+    own = 60 + 15 * subjects[:, None] + rng.zipf(1.5, (2000, WORDS)) % 15
+    words = np.where(rng.random((2000, WORDS)) < 0.3, own, common)
+    masks = (rng.random((2000, MASKS), np.float32) < 0.9) / np.float32(0.9)
+    return Examples(torch.from_numpy(np.hstack([words, masks]).astype(np.float32)), torch.from_numpy(subjects)), None, 0
+
+
+class Network(NamedTuple):
+    """Data, a network for each kind, and the kinds."""
+
+    data: Callable[[], tuple[Examples, Any, int]]
+    make: Callable[[str], nn.Module]
+    kinds: tuple[str, ...] = KINDS
+
+
+NETWORKS = {
+    "": Network(digits, lambda kind: perceptron(kind, 64, 10)),
+    "adult-": Network(adult, lambda kind: perceptron(kind, 12, 2)),
+    "cnn-": Network(cifar, convolutions),
+    "bert-": Network(texts, Bert, ("no-dropout", "masks-known", "dropout", "dropout-8-steps")),
+    "resnet-": Network(cifar, resnet, ("group-norm", "batch-norm", "batch-norm-8-steps")),
+}
+STEPS = {f"{prefix}{kind}": (network, kind) for prefix, network in NETWORKS.items() for kind in network.kinds}
+
+
+def measure_step(name: str, seed: int, *, null: bool = False) -> dict[str, Any]:
+    """One recorded full-batch step (or eight) after 20 others, attacked by decode as if nothing were done to the mean
+    of the records' gradients, and by rehearsal."""
+    network, kind = STEPS[name]
+    kind, steps = kind.removesuffix("-8-steps"), 8 if kind.endswith("8-steps") else 1
     size = STEP_MEMBERS
-    data, make, _ = cifar() if cnn else digits()
-    if cnn:
-        norm = [nn.BatchNorm2d(12)] if kind == "batch-norm" else [nn.Dropout(0.25)] if kind == "dropout" else []
-
-        def make() -> nn.Module:
-            first = [nn.Conv2d(3, 12, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(4)]
-            second = [nn.Conv2d(12, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-            return nn.Sequential(*first, *second, nn.Linear(64, 10))
-    else:
-
-        def make() -> nn.Module:
-            return nn.Sequential(nn.Linear(64, 64), *layers(kind), nn.ReLU(), nn.Linear(64, 10))
-
+    data = network.data()[0]
     recipe = Recipe(dataset_size=size, batch_size=size, num_steps=1, learning_rate=0.1, sampling="full")
     publish = publisher(kind)
-    task = Task(name=kind, make_model=make, pool=data, test=data[:10], recipe=recipe, publish=publish)
+    task = Task(
+        name=kind, make_model=lambda: network.make(kind), pool=data, test=data[:10], recipe=recipe, publish=publish
+    )
     order = np.random.default_rng(seed).permutation(len(data))
     inside, outside, hidden = np.split(order, [size, 2 * size])
     trained = hidden[:size] if null else inside
     background = data[hidden[size:][:1200]]
     some = data[trained]
     torch.manual_seed(seed)
-    model = make()
+    model = task.make_model().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step() -> None:
@@ -358,13 +462,15 @@ def measure_step(kind: str, seed: int, *, null: bool = False, cnn: bool = False)
             step()
         who = {"members": np.sort(trained), "dataset_size": size, "batch_size": size, "sampling": "full"}
         with record(model, optimizer, Path(folder) / "run", data=task, **who):
-            step()
+            for _ in range(steps):
+                step()
         trace, ids = Trace.open(Path(folder) / "run"), np.sort(np.concatenate([inside, outside]))
         found = {}
         for attack in (Decode(), RehearsalSteps(rehearsals=40, seed=seed)):
             try:
                 told = attack.run(task, trace, ids, background)
-            except GmipError:
+            except GmipError as error:
+                found[f"{attack.name} refused"] = str(error)
                 continue
             member = np.isin(told.ids, inside)
             strangers = np.ones_like(member) if null else ~member
@@ -374,23 +480,30 @@ def measure_step(kind: str, seed: int, *, null: bool = False, cnn: bool = False)
 
 
 def step_table(names: list[str], seeds: list[int]) -> None:
-    """Means over seeds, and the same with nobody of the list in."""
+    """Means over seeds, and the same with nobody of the list in; errors are what chance alone does."""
     print("| one step | decode | rehearsal-steps | others at p <= 5% | nobody in: AUC | p <= 5% |")
     print("|---|---|---|---|---|---|")
     for name in names:
-        kind, cnn = name.removeprefix("cnn-"), name.startswith("cnn-")
-        runs = [measure_step(kind, seed, cnn=cnn) for seed in seeds]
-        nulls = [measure_step(kind, seed, cnn=cnn, null=True) for seed in seeds]
+        runs, nulls = ([measure_step(name, seed, null=null) for seed in seeds] for null in (False, True))
         cells = [name]
         for attack in ("decode", "rehearsal-steps"):
             pairs = [run[attack][:2] for run in runs if attack in run]
             cells.append(mean_rates(pairs) if len(pairs) == len(runs) else f"refused ({len(runs) - len(pairs)})")
-        rehearsed = [run["rehearsal-steps"] for run in runs if "rehearsal-steps" in run]
-        null = [run["rehearsal-steps"] for run in nulls if "rehearsal-steps" in run]
-        cells.append(f"{np.mean([one[2] for one in rehearsed]):.1%}" if rehearsed else "")
-        cells.append(f"{np.mean([auc(one[0], one[1]) for one in null]):.3f}" if null else "")
-        cells.append(f"{np.mean([one[2] for one in null]):.1%}" if null else "")
+        for part, size in ((runs, STEP_MEMBERS), (nulls, 2 * STEP_MEMBERS)):
+            pairs = [run["rehearsal-steps"] for run in part if "rehearsal-steps" in run]
+            if part is nulls:
+                cells.append(f"{np.mean([auc(*one[:2]) for one in pairs]):.3f} ± {chance(pairs):.3f}" if pairs else "")
+            # Of so many others, and of their ranks among 200 decoys.
+            error = np.sqrt(0.05 * 0.95 * (1 / size + 1 / 200) / max(len(pairs), 1))
+            cells.append(f"{np.mean([one[2] for one in pairs]):.1%} ± {error:.1%}" if pairs else "")
         print(f"| {' | '.join(cells)} |", flush=True)
+        for told in sorted({one[key] for one in (*runs, *nulls) for key in one if key.startswith("rehearsal-steps r")}):
+            print(f"{name}: {told}", flush=True)
+
+
+def chance(pairs: Any) -> float:
+    """The error of a mean AUC by chance alone: a few seeds would estimate it by chance, too."""
+    return float(np.sqrt(sum((len(a) + len(b) + 1) / (12 * len(a) * len(b)) for a, b, *_ in pairs)) / len(pairs))
 
 
 def mean_rates(pairs: Any) -> str:
@@ -474,18 +587,17 @@ def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Any]
 def main() -> None:
     """All tables, or the rows named."""
     torch.set_num_threads(1)
-    everything = [f"{kind}{name}" for kind in ("", "cnn-") for name in STEPS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*RUNS, *ROUNDS, *everything])}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*RUNS, *ROUNDS, *STEPS])}")
     parser.add_argument("--seeds", default="10,11,12")
     given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in {*RUNS, *everything, *ROUNDS}]:
+    if unknown := [name for name in given.names if name not in {*RUNS, *ROUNDS, *STEPS}]:
         parser.error(f"{unknown[0]} is no row")
     seeds = [int(seed) for seed in given.seeds.split(",")]
     for head, names, play in (("training", RUNS, measure), ("round", ROUNDS, measure_round)):
         if rows := [name for name in names if not given.names or name in given.names]:
             table(head, rows, seeds, play)
-    if steps := [name for name in everything if not given.names or name in given.names]:
+    if steps := [name for name in STEPS if not given.names or name in given.names]:
         step_table(steps, seeds)
 
 
