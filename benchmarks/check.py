@@ -51,6 +51,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "batches divided by their own size": ("own-size",),
     "noise from seeds 0, 1, 2, ...": ("noise-seed",),
     "one record in every batch": ("drawn-often",),
+    "all records drawn in pairs": ("drawn-together",),
+    "two records always drawn together": ("drawn-together",),
     "half of the member labels wrong": ("records",),
     "1 of 30 members replaced": ("records",),
     "two others in every batch": ("records", "counted"),
@@ -64,6 +66,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "smoothed labels": ("inputs",),
     "trained before the recording": ("before",),
     "dropout": ("inputs",),
+    "noise left out by the optimizer": ("optimizer",),
 }
 # No bound is weaker for these: less of a record is published, or more noise.
 HARMLESS = {
@@ -74,6 +77,7 @@ HARMLESS = {
     "all gradients scaled to C",
     "noise twice as large",
     "batches half as large",
+    "gradients of the step before",  # each is of known parameters, clipped, with noise of its own
 }
 
 

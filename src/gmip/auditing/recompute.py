@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -129,10 +130,20 @@ def _steps_without_an_end(trace: Trace) -> Iterator[tuple[Step, NDArray[Any] | N
             if trace.infos[following].outside is None:
                 yield step, trace[place + 1].parameters if trace.infos[following].recorded else None
         elif trace.complete and trace.changed_at_end is None:
-            final = trace.final_arrays()
-            names = [spec.name for spec in trace.header.parameters]
-            known = final is not None and all(name in final for name in names)
-            yield step, np.concatenate([np.ravel(final[name]) for name in names]) if known and final else None
+            yield step, _final(trace)
+
+
+def _descends(trace: Trace) -> bool:
+    """Whether every step was recorded and followed from its gradient by gradient descent."""
+    ends = [*(step.parameters for step in itertools.islice(trace, 1, None)), _final(trace)]
+    return len(trace) == trace.num_steps and all(map(_follows, trace, ends))
+
+
+def _final(trace: Trace) -> NDArray[Any] | None:
+    """The trained parameters, in the order of the trace; None where it has them not all."""
+    final = trace.final_arrays() or {}
+    names = [spec.name for spec in trace.header.parameters]
+    return np.concatenate([np.ravel(final[name]) for name in names]) if all(map(final.__contains__, names)) else None
 
 
 def _follows(step: Step, after: NDArray[Any] | None) -> bool:
@@ -218,18 +229,7 @@ def check_run(
     reach = list(found.beyond_reach)
     if 0 < len(found.steps) < trace.num_steps:
         reach.append(BeyondReach(fault="steps", up_to=1.0 - len(found.steps) / trace.num_steps))
-    if outcomes[1].finding == "as-declared":
-        if trace.header.sampling in ("fixed", "poisson"):
-            sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
-            often = most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
-            reach.append(BeyondReach(fault="drawn-often", up_to=often))
-        reach.append(BeyondReach(fault="drawn-together"))
-    if _divisor_follows_size(trace):
-        reach.append(BeyondReach(fault="divisor"))
-    if outcomes[2].status == "passed" and _starts_elsewhere(task, trace):
-        reach.append(BeyondReach(fault="before"))
-    if _buffers_differ(task, trace):
-        reach.append(BeyondReach(fault="buffers"))
+    reach += _unseen(task, trace, batches=outcomes[1], continuity=outcomes[2])
     return RunCheck(
         outcomes=tuple(outcomes),
         beyond_reach=() if any(one.status == "failed" for one in outcomes) else tuple(reach),
@@ -237,6 +237,25 @@ def check_run(
         steps=found.steps,
         level=LEVEL,
     )
+
+
+def _unseen(task: Task, trace: Trace, *, batches: CheckOutcome, continuity: CheckOutcome) -> Iterator[BeyondReach]:
+    """Faults of sampling and of training outside the record that these two outcomes leave open."""
+    if batches.finding == "as-declared":
+        if trace.header.sampling in ("fixed", "poisson"):
+            sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
+            yield BeyondReach(
+                fault="drawn-often", up_to=most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
+            )
+        yield BeyondReach(fault="drawn-together")
+    if _divisor_follows_size(trace):
+        yield BeyondReach(fault="divisor")
+    if trace.header.optimizer is not None and continuity.finding == "as-declared" and not _descends(trace):
+        yield BeyondReach(fault="optimizer")
+    if continuity.status == "passed" and _starts_elsewhere(task, trace):
+        yield BeyondReach(fault="before")
+    if _buffers_differ(task, trace):
+        yield BeyondReach(fault="buffers")
 
 
 # -- what needs no gradients ------------------------------------------------------------------------------------------

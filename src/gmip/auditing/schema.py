@@ -278,6 +278,7 @@ SmallFault = Literal[
     "inputs",  # inputs or the model were changed, as augmentation and dropout do
     "counted",  # a record counts more than once, or nobody lists it
     "buffers",  # the released model holds others than it began with
+    "optimizer",  # one that is not torch's goes by other gradients
     "steps",  # a fault is in steps that were not computed again
     "before",  # the model was trained before the recording began
 ]

@@ -255,6 +255,7 @@ def _hidden(one: BeyondReach) -> str:
         "drawn-together": "a few records that are drawn together more often than by chance",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
+        "optimizer": "an optimizer that goes by other gradients than those that were recorded",
         "counted": "a record that counts more than once, or that nobody lists",
         "buffers": "what the buffers of the model, which are not compared, say about the members",
         "steps": f"faults in the {percent(one.up_to or 0.0, 'nearest')} of the steps that were not computed again",

@@ -149,6 +149,7 @@ class Header:
     base_weights : fingerprint of the weights that the run took over and did not train, under adapters; else None.
     mixes : a layer that mixed the records of a batch (BatchNorm), so that no record has a gradient of its own; or None.
     local : how clients train before they reply, where a step is a round of a federation; None: a step is a gradient.
+    optimizer : the class of one whose step is not torch's own, which may go by other gradients than those recorded.
     notes : plain JSON for people, by name. Nothing reads it, and a run that is resumed keeps those of its beginning.
     """
 
@@ -169,6 +170,7 @@ class Header:
     base_weights: str | None = None
     mixes: str | None = None
     local: LocalTraining | None = None
+    optimizer: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -212,7 +214,7 @@ class Header:
         object.__setattr__(self, "every", check.count("every", self.every))
         if self.budget is not None:
             object.__setattr__(self, "budget", check.count("budget", self.budget))
-        for name, kind in (("base_weights", str), ("mixes", str), ("local", LocalTraining)):
+        for name, kind in (("base_weights", str), ("mixes", str), ("optimizer", str), ("local", LocalTraining)):
             if getattr(self, name) is not None:
                 check.instance(name, getattr(self, name), kind)
         object.__setattr__(self, "notes", _plain_json("notes", self.notes))

@@ -393,6 +393,7 @@ class Recorder:
             every=every,
             base_weights=base_fingerprint(model),
             mixes=mixes,
+            optimizer=_foreign_step(self._optimizer),
             notes=notes or {},
         )
         self._stored = StoredSteps(every=every, budget=budget, row_bytes=header.row_bytes)
@@ -784,6 +785,12 @@ def _taken_apart(optimizer: Optimizer | None, **given: float | None) -> tuple[An
         if value is not None:
             raise InvalidArgument("is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out")
     return wrapper, wrapper.original_optimizer
+
+
+def _foreign_step(optimizer: Optimizer | None) -> str | None:
+    """The class of an optimizer whose step is not torch's own."""
+    step = None if optimizer is None else type(optimizer).step
+    return None if step is None or step.__module__.startswith("torch.") else type(optimizer).__name__
 
 
 record = Recorder  # as loops call it: `with gmip.record(...)`

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,7 +66,13 @@ NoiseFault = Literal[
     "uniform",
     "laplace",
     "signs",
+    "float16",
+    "bfloat16",
+    "reordered",
 ]
+
+
+BatchFault = Literal["as declared", "first", "replacement", "blocks", "favourite", "in order", "pairs", "couple"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +84,8 @@ class Fault:
         "columns" and "layers" (share it), "row" and "column" (one has none), "low rank" (weights: of rank one);
         "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
         of three", "all but one" (steps have it), "shrinking" (to half, along the run); "uniform", "laplace", "signs"
-        (of that size, but not normal); or a factor on its standard deviation, "n" for 1/n, "root n".
+        (of that size, but not normal); "float16", "bfloat16" (drawn in that precision), "reordered" (drawn once, in
+        another order at each step); or a factor on its standard deviation, "n" for 1/n, "root n".
     clip : "mean" (after averaging), "none", "layers" (each parameter on its own), "shares" (each to its share of the
         norm), "first" (first layer only), "value" (each entry), "pairs" (means of two records), "normalised" (all
         gradients to the norm); clip_times : factor on the norm.
@@ -86,7 +93,8 @@ class Fault:
         gradient of a batch is clipped by hand.
     decay, momentum : what an optimizer does, done to the gradient before it is recorded.
     batches : "first" (always the first n), "replacement" (drawn with replacement), "blocks" (the same again in every
-        epoch), "favourite" (one record in each); or the name of another sampling.
+        epoch), "favourite" (one record in each), "in order" (of the ids: windows that begin anywhere, epochs too),
+        "pairs" (who is in has a partner who is, too), "couple" (two of all records have); or another sampling's name.
     wrong_members : share of the listed members who were not in, others in their place; extra : records in each batch
         that nobody lists; copies : how often one of the members counts.
     wrong_labels : share of the members whose label was another; changed : size of random changes of all inputs;
@@ -98,6 +106,8 @@ class Fault:
     declared_size : factor on `dataset_size` in the record.
     outside : plain steps of another optimizer within the recording, after the recorded ones; between : and after
         each of them; before : and before the recording; loaded : of a copy whose weights are loaded in the end.
+    applied : "hook" for a hook of the optimizer, "optimizer" for a step of its own that takes the noise out after the
+        gradient was recorded, "late" for gradients of the step before.
     """
 
     noise: NoiseFault | float = 1.0
@@ -107,7 +117,7 @@ class Fault:
     whole: float | None = None
     decay: float = 0.0
     momentum: float = 0.0
-    batches: Literal["as declared", "first", "replacement", "blocks", "favourite"] | Sampling = "as declared"
+    batches: BatchFault | Sampling = "as declared"
     wrong_members: float = 0.0
     extra: int = 0
     copies: int = 1
@@ -124,6 +134,7 @@ class Fault:
     between: int = 0
     before: int = 0
     loaded: int = 0
+    applied: Literal["as recorded", "hook", "optimizer", "late"] = "as recorded"
 
 
 SETTINGS: dict[str, Setting] = {
@@ -192,11 +203,17 @@ FAULTS: dict[str, Fault] = {
     "uniform noise": Fault(noise="uniform"),
     "Laplace noise": Fault(noise="laplace"),
     "noise of random signs": Fault(noise="signs"),
+    "noise in float16": Fault(noise="float16"),
+    "noise in bfloat16": Fault(noise="bfloat16"),
+    "noise used again in another order": Fault(noise="reordered"),
     # batches and sizes
     "batches always the first n": Fault(batches="first"),
     "duplicates": Fault(batches="replacement"),
     "the same blocks in every epoch": Fault(batches="blocks"),
     "one record in every batch": Fault(batches="favourite"),
+    "batches in the order of the data": Fault(batches="in order"),
+    "all records drawn in pairs": Fault(batches="pairs"),
+    "two records always drawn together": Fault(batches="couple"),
     "fixed batches instead": Fault(batches="fixed"),
     "Poisson batches instead": Fault(batches="poisson"),
     "shuffled batches instead": Fault(batches="shuffled"),
@@ -224,6 +241,10 @@ FAULTS: dict[str, Fault] = {
     "another optimizer between steps": Fault(between=10),
     "trained elsewhere, then loaded": Fault(loaded=100),
     "trained before the recording": Fault(before=300),
+    # other gradients than the recorded ones
+    "noise removed by a later hook": Fault(applied="hook"),
+    "noise left out by the optimizer": Fault(applied="optimizer"),
+    "gradients of the step before": Fault(applied="late"),
 }
 
 
@@ -251,7 +272,11 @@ def record_run(
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     model = _model(task, fault)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    instead: dict[nn.Parameter, Tensor] = {}  # of the recorded gradients
+    kind = _Another if fault.applied == "optimizer" else torch.optim.SGD
+    optimizer = kind(model.parameters(), lr=0.3)
+    if isinstance(optimizer, _Another):
+        optimizer.instead = instead
     total = setting.dataset_size
     rows = rng.permutation(len(task.pool))
     inside, others = rows[:total], rows[total : 2 * total]
@@ -264,11 +289,11 @@ def record_run(
     mislabelled = inside[rng.random(total) < fault.wrong_labels]
     targets[mislabelled] = (targets[mislabelled] + 1) % 10
     used = min(total, round(setting.batch_size * fault.batch_times))
-    drawn = fault.batches if fault.batches in ("fixed", "poisson", "shuffled", "full") else setting.sampling
-    sampler = make_sampler(drawn, dataset_size=total, batch_size=used, num_steps=setting.num_steps, seed=seed)
+    sampler = _batches(fault, setting, used, np.argsort(listed), seed)
     epoch = -(-total // setting.batch_size)
     loss = partial(_smoothed, fault.smoothed) if fault.smoothed else task.loss
     average: Vectors = {}
+    before: Vectors = {}
     _train(model, task, inside, fault.before)
     noise = _Noise(model, setting, fault, epoch, seed)
     with warnings.catch_warnings():
@@ -286,6 +311,8 @@ def record_run(
             non_members=outside,
             data=task,
         ) as recorder:
+            if fault.applied == "hook":
+                optimizer.register_step_pre_hook(lambda *_: _exchange(instead))
             for step in range(setting.num_steps):
                 blocks = fault.batches == "blocks"
                 places = _drawn(sampler[step % epoch if blocks else step], fault, setting, rng)
@@ -311,8 +338,14 @@ def record_run(
                 if fault.whole is not None:
                     norm = float(torch.stack([v.square().sum() for v in whole.values()]).sum().sqrt())
                     whole = {name: v * min(1.0, fault.whole / norm) for name, v in whole.items()}
+                late = whole
+                if fault.applied == "late" and before:
+                    late, before = before, whole
+                elif fault.applied == "late":
+                    extra = noise(-1, len(places))
+                    late, before = {name: scale * mean[name] + extra[name] for name in mean}, whole
                 for name, p in model.named_parameters():
-                    p.grad = whole[name].clone()
+                    p.grad, instead[p] = late[name].clone(), scale * mean[name]
                 optimizer.step()
                 _train(model, task, inside, fault.between)
             _train(model, task, inside, fault.outside)
@@ -347,12 +380,70 @@ def _counted(
     return np.concatenate([inside[places], again, others[: fault.extra]])
 
 
+def _exchange(instead: dict[nn.Parameter, Tensor]) -> None:
+    for p, gradient in instead.items():
+        p.grad = gradient
+
+
+class _Another(torch.optim.SGD):
+    """Steps along other gradients than those of the parameters, which it leaves as they are."""
+
+    instead: dict[nn.Parameter, Tensor]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for p, gradient in self.instead.items():
+            p.sub_(self.defaults["lr"] * gradient)
+
+
 def _train(model: nn.Module, task: Task, rows: NDArray[np.int64], steps: int) -> None:
     other, batch = torch.optim.SGD(model.parameters(), lr=0.3), task.pool[rows]
     for _ in range(steps):
         other.zero_grad()
         task.loss(model(batch.inputs), batch.targets).mean().backward()
         other.step()
+
+
+def _batches(
+    fault: Fault, setting: Setting, size: int, order: NDArray[np.int64], seed: int
+) -> Sequence[NDArray[np.int64]]:
+    """Places of the records of each batch, of this size. `order` : of the records by their ids."""
+    kind, total, rng = fault.batches, setting.dataset_size, np.random.default_rng([seed, 1])
+    drawn = kind if kind in ("fixed", "poisson", "shuffled", "full") else setting.sampling
+    halves = 2 if kind == "pairs" else 1
+    sampler = make_sampler(
+        drawn, dataset_size=total // halves, batch_size=size // halves, num_steps=setting.num_steps, seed=seed
+    )
+    if kind not in ("in order", "pairs", "couple"):
+        return sampler
+    batches = [np.array(one) for one in sampler]
+    if kind == "pairs":
+        return [np.concatenate([2 * one, 2 * one + 1]) for one in batches]
+    epoch, start = -(-total // size) if drawn == "shuffled" else 1, 0
+    for step, one in enumerate(batches):
+        if kind == "in order":
+            start = start if step % epoch else int(rng.integers(total))
+            batches[step] = order[(start + np.arange(len(one))) % total]
+            start += len(one)
+        elif drawn == "shuffled" and (0 in one) != (1 in one):  # exchange two of the epoch's records
+            other, here = (1, 0) if 0 in one else (0, 1)
+            gives = int(rng.choice(one[one != here]))
+            for later in batches[step - step % epoch : step - step % epoch + epoch]:
+                was = later == other
+                later[later == gives] = other
+                later[was] = gives
+        elif 1 in one and 0 not in one and len(one):
+            batches[step] = _without(one, 1, total, rng, drawn == "fixed")
+        elif 0 in one and 1 not in one:
+            batches[step] = np.append(one[one != rng.choice(one[one != 0])] if drawn == "fixed" else one, 1)
+    return batches
+
+
+def _without(
+    batch: NDArray[np.int64], record: int, total: int, rng: np.random.Generator, replaced: bool
+) -> NDArray[np.int64]:
+    others = np.setdiff1d(np.arange(2, total), batch)
+    return np.append(batch[batch != record], rng.choice(others, 1) if replaced else batch[:0])
 
 
 def _drawn(places: NDArray[np.int64], fault: Fault, setting: Setting, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -420,6 +511,12 @@ class _Noise:
             root = 0.75**0.5
             new, old = (self._drawn(number) for number in (step, step - 1))
             return {name: setting.noise_std * (0.5 * old[name] + root * new[name]) for name in new}
+        if kind == "reordered":
+            orders = np.random.default_rng([self._seed, step])
+            return {
+                name: setting.noise_std * v.flatten()[torch.from_numpy(orders.permutation(v.numel()))].reshape(v.shape)
+                for name, v in self._drawn(0).items()
+            }
         if kind == "antithetic":
             sign = -1.0 if step % 2 else 1.0
             return {name: sign * setting.noise_std * v for name, v in self._drawn(step - step % 2).items()}
@@ -445,6 +542,8 @@ class _Noise:
         silent = {"first": name.startswith("2."), "last": name.startswith("0."), "weights": name.endswith("bias")}
         if silent.get(str(kind), False):
             return torch.zeros_like(one)
+        if kind in ("float16", "bfloat16"):
+            return one.to(getattr(torch, kind)).to(one.dtype)
         if kind == "layers":
             longest = max((v.flatten() for v in drawn.values()), key=len)
             return longest[: one.numel()].reshape(one.shape)

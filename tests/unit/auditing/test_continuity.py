@@ -169,6 +169,32 @@ def test_a_gradient_that_is_exchanged_after_it_was_recorded(task: Task, tmp_path
     assert (found.status, found.finding) == status
 
 
+@pytest.mark.parametrize(("applied", "listed"), [("optimizer", True), ("as recorded", False)])
+def test_an_optimizer_that_goes_by_other_gradients(task: Task, tmp_path: Path, applied: Any, listed: bool) -> None:
+    """It leaves those that were recorded as they are, so that nothing shows it but the step."""
+    record_run(task, tmp_path / "run", SETTINGS["full, noise"], Fault(applied=applied), seed=0)
+    found = check_run(task, tmp_path / "run")
+    assert found.passed and ("optimizer" in {one.fault for one in found.beyond_reach}) is listed
+
+
+def test_a_step_of_its_own_along_the_recorded_gradient(task: Task, tmp_path: Path) -> None:
+    class Own(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> Any:
+            for p in self.param_groups[0]["params"]:
+                p -= 0.3 * p.grad
+
+    torch.manual_seed(0)
+    model, rows = task.make_model(), np.arange(120)
+    optimizer = Own(model.parameters(), {})
+    told = {"dataset_size": 120, "batch_size": 120, "members": rows, "data": task}
+    with record(model, optimizer, tmp_path / "run", **told):
+        for _ in range(STEPS):
+            plain_step(task, model, optimizer, rows)
+    assert Trace.open(tmp_path / "run").header.optimizer == "Own"
+    assert "optimizer" not in {one.fault for one in check_run(task, tmp_path / "run").beyond_reach}
+
+
 def test_no_steps(task: Task, tmp_path: Path) -> None:
     model = task.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
