@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gmip._io import hold_folder
+from gmip.attacks.attack import Attack
 from gmip.cli import main
 from gmip.errors import FileError
 from gmip.report import card, read_result
@@ -102,6 +103,39 @@ def test_the_gate(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     said = capsys.readouterr()
     assert ("more than the target" in said.err) == (code == 1)
     assert ("gate" in (tmp_path / "j.xml").read_text()) and (tmp_path / "a" / "report.html").exists()
+
+
+def test_a_plan_says_what_the_audit_would_do_and_does_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Attack, "run", lambda *_, **__: pytest.fail("an attack ran"))
+    asked = ["audit", "--run", run, "--out", tmp_path / "planned", "--plan"]
+    assert gmip(*asked, "--workers", "2", "--attacks", "glir,decode,lira") == 0
+    said = capsys.readouterr().out
+    assert all(words in said for words in ("glir on", "decode on", "In all about", "lira on"))
+    assert gmip(*asked, "--json", "--attacks", "glir,lira", "--budget", "10min") == 0
+    found = json.loads(capsys.readouterr().out)
+    glir, lira = found["attacks"]
+    assert found["workers"] == 1 and lira["work"] is None and glir["error"] is None
+    work, trace = glir["work"], Trace.open(run)
+    assert work["steps"] == len(trace) and work["seconds"] == pytest.approx(
+        work["alone"] + work["pieces"] * work["each"]
+    )
+    assert work["memory_here"] > 0 and work["bytes_moved"] == 0
+    assert gmip(*asked, "--workers", "dask://127.0.0.1:1") == 0  # nobody is asked
+    assert not (tmp_path / "planned").exists()
+
+
+def test_a_plan_of_what_would_be_trained_first_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gmip("audit", "digits", "--plan") == 2
+    assert "recorded runs" in capsys.readouterr().err
+    (tmp_path / "scores.csv").write_text("member,score\n1,2\n0,1\n")
+    assert gmip("audit", "scores.csv", "--plan") == 2
+    assert "--plan does not apply" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
 
 
 def test_settings_from_a_file_with_changes(

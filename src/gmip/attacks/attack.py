@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip._progress import Progress, silent
 from gmip.attacks.attack_table import ATTACKS, Attacker, Need, seen
-from gmip.attacks.work import Budget, Work, as_seconds
+from gmip.attacks.work import Budget, Work, WorkPlan, as_seconds
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.parallel import Workers
 from gmip.stats import ScoreSet
@@ -102,6 +102,25 @@ class Attack(ABC):
         asked = np.searchsorted(found.ids, np.asarray(candidates))
         return replace(found, **{name: one[asked] for name, one in columns.items() if one is not None})
 
+    def planned(
+        self,
+        task: Task,
+        target: ModelRecord,
+        candidates: ArrayLike | None = None,
+        background: Examples | None = None,
+        *,
+        budget: float | str | None = None,
+    ) -> WorkPlan | None:
+        """What `run` with the same arguments would do, from a piece that is measured here; nothing else is done. None:
+        this attack does not say."""
+        if background is None and "population" not in self.needs:
+            background = task.pool[[]]
+        work = Work(silent(self.name), Budget(as_seconds("budget", budget)))
+        return self._plan_of(task, target, parties(task, target, candidates, background), work)
+
+    def _plan_of(self, task: Task, target: ModelRecord, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        return None
+
     @abstractmethod
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         """The scores, in the order of `who.ids`, which rise."""
@@ -113,6 +132,13 @@ class StepAttack(Attack):
     rehearses: ClassVar[bool] = False  # whether it takes steps that are not means of the records' gradients
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
+        return self._score_steps(task, self._with_steps(target), who, progress)
+
+    def _plan_of(self, task: Task, target: ModelRecord, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        return self._plan_steps(task, self._with_steps(target), who, work)
+
+    def _with_steps(self, target: ModelRecord) -> Trace:
+        """The target, which must have steps that this attack can take."""
         if not isinstance(target, Trace):
             raise self.lacking(target)
         if not self.rehearses and (target.header.local is not None or target.header.mixes is not None):
@@ -124,7 +150,10 @@ class StepAttack(Attack):
                 f"{self.name!r} takes them for",
                 remedy="attack them by 'rehearsal-steps'",
             )
-        return self._score_steps(task, target, who, progress)
+        return target
+
+    def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        return None
 
     def lacking(self, target: ModelRecord) -> InvalidArgument:
         """The error where there are no steps."""

@@ -34,11 +34,15 @@ from gmip.attacks.step_vectors import (
     StripRunner,
     StripWork,
     WholeJob,
+    example_bytes,
+    gradient_bytes,
     products_of_steps,
+    shared_pieces,
     strip_runner,
     unclipped,
+    worth_sharing,
 )
-from gmip.attacks.work import Counted, Speed, Work, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
@@ -73,7 +77,8 @@ class DecodePlan(NamedTuple):
     projection : to how many numbers each gradient is projected; None: it is not.
     by_rows : whether gradients are kept as they are; else inner products.
     background : how many background records are used.
-    work : floating-point operations of the linear algebra, about.
+    work : floating-point operations of the linear algebra, about. making : those of them that make the sums.
+    memory : bytes of the sums and of what solves them.
     cut_short : whether steps were left out to be in time.
     left_out : what was left out and why, as a sentence; "" if nothing was.
     """
@@ -84,6 +89,8 @@ class DecodePlan(NamedTuple):
     by_rows: bool
     background: int
     work: float
+    making: float = 0.0
+    memory: int = 0
     cut_short: bool = False
     left_out: str = ""
 
@@ -152,6 +159,8 @@ def plan(
         cost.by_rows,
         cost.background,
         cost.work,
+        cost.making,
+        cost.memory,
         late,
         left_out,
     )
@@ -228,6 +237,7 @@ class _Cost(NamedTuple):
     by_rows: bool
     background: int
     work: float
+    making: float
     memory: int
 
 
@@ -244,7 +254,7 @@ def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
         make = 2.0 * (c + m) ** 2 * dims + _EIGEN * m**3 + 2.0 * c * m**2
         solve = 2.0 / 3.0 * c**3 + 2.0 * c**2 * m
         kept, working = c * (c + m), (c + m) ** 2 + c**2
-    return _Cost(by_rows, m, sums * (make + _SWEEPS * solve), _FLOAT * (sums * kept + working))
+    return _Cost(by_rows, m, sums * (make + _SWEEPS * solve), sums * make, _FLOAT * (sums * kept + working))
 
 
 def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
@@ -407,6 +417,12 @@ def _fill(
         first += len(chunk)
 
 
+def _amount(shared: SumWork, chosen: DecodePlan) -> tuple[int, float]:
+    """How many whole steps can be pieces, and operations in all."""
+    operations = chosen.work + 6.0 * shared.gradients.num_params * shared.total * chosen.steps
+    return max(len(chosen.sums), chosen.steps), operations
+
+
 def _total(step: Step) -> Array:
     """The sum of the gradients, before a mean was clipped as a whole."""
     total = np.asarray(step.gradient, dtype=np.float64) * (step.info.divisor / (step.info.clip_factor or 1.0))
@@ -555,33 +571,72 @@ class Decode(StepAttack):
             )
 
     def _decoded(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
+        *first, last = self._attempts(task, trace, who)
+        for attempt in first:
+            found = self._solved(attempt, work)
+            if found[0].explained:
+                return found
+        return self._solved(last, work)
+
+    def _attempts(self, task: Task, trace: Trace, who: AttackedRecords) -> list[_Attempt]:
+        """How to decode the run, first what is cheaper and does where the list explains the sums."""
         limit = as_bytes("memory_limit", self.memory_limit)
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         steps = unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background)
         count = len(who.background)
         who = with_decoys(who, min(self.decoys, count if count <= self.decoys else count // 2, len(who.ids)))
-        alone = who._replace(background=who.background[:0])
+        alone = _Attempt(trace, steps, gradients, who._replace(background=who.background[:0]), limit, 1.0)
         if self.coverage == 1.0:
-            return self._solved(_Attempt(trace, steps, gradients, alone, limit, 1.0), work)
+            return [alone]
         # Without noise a list that contains all members explains the sums alone; then nobody asks how others vary.
         quiet = not any(step.info.noise_std > 0.0 for step in steps)
-        if self.coverage is None and quiet and len(who.ids) >= trace.header.dataset_size and len(who.background):
-            first = self._solved(_Attempt(trace, steps, gradients, alone, limit, 1.0, time=0.5), work)
-            if first[0].explained:
-                return first
-        return self._solved(_Attempt(trace, steps, gradients, who, limit, self.coverage), work)
+        every = self.coverage is None and quiet and len(who.ids) >= trace.header.dataset_size and len(who.background)
+        whole = _Attempt(trace, steps, gradients, who, limit, self.coverage)
+        return [alone._replace(time=0.5), whole] if every else [whole]
 
-    def _solved(self, attempt: _Attempt, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
-        trace, steps, gradients, who, limit, coverage, time_share = attempt
-        speed, seconds = self._time(gradients, steps[0], who, work, time_share)
+    def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        attempt = self._attempts(task, trace, who)[0]  # of a second one nobody knows yet whether it is needed
+        speed = Speed.measured(attempt.gradients, attempt.steps[0], who.candidates)
+        chosen, who = self._chosen(attempt, *(self._time(attempt, work) if work.budget.limited else (speed, math.inf)))
+        shared = SumWork.of(attempt.gradients, who, chosen)
+        several, steps, records = len(chosen.sums) > 1, chosen.steps, shared.total
+        pass_by = speed.record * records * steps
+        piece, pieces, each = "step", 0, 0.0
+        alone = speed.seconds(records=records * steps, work=chosen.work)
+        width = records if not chosen.by_rows else chosen.projection or shared.gradients.num_params
+        matrix = _FLOAT * records * width
+        if (several or not chosen.by_rows) and worth_sharing(shared, *_amount(shared, chosen)):
+            piece, pieces = ("step", len(chosen.sums)) if several else shared_pieces(shared, steps)
+            made = pass_by + (chosen.making / speed.rate if several else 0.0)
+            each, alone = made / pieces, alone - made
+        back = matrix if piece == "step" else matrix * steps // (2 * pieces)
+        held = gradient_bytes(attempt.gradients, who.candidates, records, not chosen.by_rows)
+        vectors = 2 * attempt.steps[0].parameters.nbytes
+        return WorkPlan(
+            piece=piece,
+            pieces=pieces,
+            records=records,
+            steps=steps,
+            each=each,
+            alone=alone,
+            memory=held + 2 * back if pieces else 0,
+            memory_here=held + max(chosen.memory, 2 * back),
+            once=example_bytes(*shared.sets) + vectors // 2,
+            moved=vectors + back,
+            left_out=chosen.left_out,
+        )
+
+    def _chosen(self, attempt: _Attempt, speed: Speed, seconds: float) -> tuple[DecodePlan, AttackedRecords]:
+        """The plan, and whom it is about: with no more background than it uses."""
+        who = attempt.who
         chosen = plan(
-            trace,
-            steps,
+            attempt.trace,
+            attempt.steps,
             candidates=len(who.candidates),
             background=len(who.background),
-            num_params=gradients.num_params,
-            limit=limit,
+            num_params=attempt.gradients.num_params,
+            limit=attempt.limit,
             most_work=self.most_work,
             speed=speed,
             seconds=seconds,
@@ -589,6 +644,12 @@ class Decode(StepAttack):
         if len(who.background) > chosen.background:
             few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
             who = who._replace(background=who.background[np.sort(few)])
+        return chosen, who
+
+    def _solved(self, attempt: _Attempt, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
+        trace, steps, gradients, *_ = attempt
+        speed, seconds = self._time(attempt, work)
+        chosen, who = self._chosen(attempt, speed, seconds)
         # Decoding counts as much as the gradients.
         records = len(who.candidates) + len(who.background)
         counted = Counted(work, chosen.steps, records, rest=chosen.steps)
@@ -596,9 +657,8 @@ class Decode(StepAttack):
         longest, before = 0.0, time.monotonic()
         heard = gradients.heard(counted.records)
         workers = None if chosen.by_rows and len(chosen.sums) == 1 else work.workers
-        pieces, shared = max(len(chosen.sums), chosen.steps), SumWork.of(gradients, who, chosen)
-        operations = chosen.work + 6.0 * gradients.num_params * records * chosen.steps
-        with strip_runner(shared, workers, pieces, operations) as runner:
+        shared = SumWork.of(gradients, who, chosen)
+        with strip_runner(shared, workers, *_amount(shared, chosen)) as runner:
             for made in published_sums(heard, trace, who, chosen, counted.ready, work.parts, runner):
                 sums.append(made)
                 now = time.monotonic()
@@ -612,7 +672,7 @@ class Decode(StepAttack):
             sums,
             dataset_size=trace.header.dataset_size,
             epochs=chosen.epochs,
-            coverage=coverage,
+            coverage=attempt.coverage,
             decoys=len(who.candidates) - len(who.ids),
             most_sweeps=self.most_sweeps,
             most_work=self.most_work,
@@ -622,21 +682,20 @@ class Decode(StepAttack):
         )
         return found, chosen
 
-    def _time(
-        self, gradients: PerExampleGradients, step: Step, who: AttackedRecords, work: Work, share: float
-    ) -> tuple[Speed, float]:
+    def _time(self, attempt: _Attempt, work: Work) -> tuple[Speed, float]:
         """What `plan` asks about time: how fast work goes, and the seconds that there are. An attempt that goes on with
         about the same time keeps its plan."""
         if not work.budget.limited:
             return _ANY_SPEED, math.inf
-        seconds = max(share * work.budget.left(), 0.0)
+        who = attempt.who
+        seconds = max(attempt.time * work.budget.left(), 0.0)
         name = f"time-{len(who.background)}"
         kept = work.parts.get(name)
         if kept is not None:
             before = kept.fields["seconds"]
             if seconds < _MUCH_MORE * before:
                 return Speed(*kept.fields["speed"]), before
-        speed = Speed.measured(gradients, step, who.candidates)
+        speed = Speed.measured(attempt.gradients, attempt.steps[0], who.candidates)
         work.parts.put(name, fields={"speed": speed, "seconds": seconds})
         return speed, seconds
 

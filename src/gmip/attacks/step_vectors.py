@@ -28,6 +28,7 @@ from gmip.attacks.work import as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.parallel import JobRunner, Workers, job_runner
 from gmip.tasks import Examples
+from gmip.tasks.inputs import named
 from gmip.trace import Step, Trace
 
 Route = Literal["materialise", "gram", "projection"]
@@ -36,6 +37,7 @@ _FLOAT: Final = 8  # bytes
 _WORKING: Final = 4  # 1/4 of the limit is for what passes by
 _LEAST: Final = 8  # and 1/8 for what is held, however large a matrix of inner products is
 _NEGATIVE: Final = 1.0e-6  # negative eigenvalues beyond this share of the largest are no rounding errors
+_AT_ONCE: Final = 2**29  # bytes: gradients of records are made for so many at a time, at most
 _PASSING: Final = 4  # 1/4 of the room for gradients is for those that pass by those that are held
 _GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPACK works in, and the result
 
@@ -486,12 +488,35 @@ def strip_runner(
 ) -> Iterator[StripRunner | None]:
     """Workers for `gram`, in the precision of the gradients, and for whole steps: they get model and records once. None
     where nobody asked for workers, there is one piece alone, or all are done before workers would have started."""
-    pieces = max(len(_strips_of(work.total)), steps)
-    if workers is None or pieces == 1 or operations < _WORTH:
+    if workers is None or not worth_sharing(work, steps, operations):
         yield None
         return
-    with job_runner(work, workers, pieces) as runner:
+    with job_runner(work, workers, max(len(_strips_of(work.total)), steps)) as runner:
         yield runner
+
+
+def worth_sharing(work: StripWork, steps: int, operations: float) -> bool:
+    """Whether there are several pieces, and they last longer than workers take to start."""
+    return max(len(_strips_of(work.total)), steps) > 1 and operations >= _WORTH
+
+
+def shared_pieces(work: StripWork, steps: int) -> tuple[str, int]:
+    """What the pieces of so many steps are called whose matrices are added up, and how many there are."""
+    strips = len(_strips_of(work.total))
+    return ("step", steps) if steps >= strips else ("strip", steps * strips)
+
+
+def gradient_bytes(gradients: PerExampleGradients, examples: Examples, records: int, held: bool = True) -> int:
+    """Memory that the gradients of so many records take, such as these are: what passes by, and what is `held` for
+    inner products, within the limit."""
+    plan, limit, item = gradients.plan(examples), gradients.memory_limit, gradients.dtype.itemsize
+    passing = min(limit // _WORKING, _AT_ONCE, records * item * (plan.kept + plan.working))
+    return passing + (min(limit - limit // _WORKING, records * item * plan.kept) if held else 0)
+
+
+def example_bytes(*sets: Examples) -> int:
+    """What records weigh."""
+    return sum(t.nbytes for one in sets for t in (*named(one.inputs).values(), one.targets))
 
 
 def _strips_of(total: int) -> list[slice]:

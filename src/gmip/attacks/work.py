@@ -109,6 +109,41 @@ class Counted:
         self._work(self._steps + self._rest * part // parts, self._steps + self._rest)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkPlan:
+    """What an attack is going to do, before it does it; seconds rest on a piece that was measured, and are estimates.
+
+    Attributes
+    ----------
+    piece, pieces : what workers share out, and how many there are (0: nothing).
+    records, steps : whose gradients are computed, and at how many steps.
+    each, alone : seconds of a piece, and of what the asking process does by itself.
+    memory, memory_here : bytes of a worker and of the asking process, beside the program.
+    once, moved : bytes that go to each worker once, and that a piece moves there and back.
+    left_out : what there is no time or memory for, in words; "" if there is for all.
+    """
+
+    piece: str
+    pieces: int
+    records: int
+    steps: int
+    each: float
+    alone: float
+    memory: int
+    memory_here: int
+    once: int
+    moved: int
+    left_out: str = ""
+
+    def seconds(self, workers: int) -> float:
+        """The time that so many workers take, or with 1 the asking process."""
+        return self.alone + self.each * math.ceil(self.pieces / workers)
+
+    def bytes_moved(self, workers: int) -> int:
+        """What travels in all, if so many workers share the pieces out; with 1 the asking process does them."""
+        return workers * self.once + self.pieces * self.moved if self.pieces and workers > 1 else 0
+
+
 # -- how much memory there is to work with ----------------------------------------------------------------------------
 
 

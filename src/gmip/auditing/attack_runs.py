@@ -136,6 +136,13 @@ class AuditedRun:
 
 def evidence_of(sources: Sequence[TaskSource], work: Workplace) -> Iterator[tuple[AuditedRun, Evidence]]:
     """Each run and what is known about it: all are opened or trained first, and attacked by the same attacks."""
+    runs, attacks = opened_runs(sources, work)
+    for run in runs:
+        yield run, run_evidence(run, attacks, work)
+
+
+def opened_runs(sources: Sequence[TaskSource], work: Workplace) -> tuple[list[AuditedRun], list[Attack]]:
+    """The runs, opened or trained, and the attacks on them."""
     settings = work.settings
     asked = make_attacks(settings, settings.attacks)  # what is wrong with them is said before anything is trained
     tasks = {one.task: load(one.task) for one in sources if isinstance(one.task, str)}
@@ -145,9 +152,7 @@ def evidence_of(sources: Sequence[TaskSource], work: Workplace) -> Iterator[tupl
         task = tasks[one.task] if isinstance(one.task, str) else one.task
         runs.append(one.opened(task, name, number, work))
     check_attacks(asked, runs, settings.attacker)
-    attacks = asked or make_attacks(settings, default_attacks(runs, settings.attacker))
-    for run in runs:
-        yield run, run_evidence(run, attacks, work)
+    return runs, asked or make_attacks(settings, default_attacks(runs, settings.attacker))
 
 
 def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) -> Evidence:
@@ -311,12 +316,12 @@ def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun], attacke
             remedy=f"leave it out, or pass `attacker` = {beyond.sees()!r}",
         )
     for run in runs:
-        wrong = [error for attack in attacks if (error := _lacking(run, attack)) is not None]
+        wrong = [error for attack in attacks if (error := lacking_steps(run, attack)) is not None]
         if wrong and len(wrong) == len(attacks):
             raise wrong[0]
 
 
-def _lacking(run: AuditedRun, attack: Attack) -> InvalidArgument | None:
+def lacking_steps(run: AuditedRun, attack: Attack) -> InvalidArgument | None:
     """The error of an attack that needs steps where none are known."""
     return attack.lacking(run.target) if isinstance(attack, StepAttack) and run.trace is None else None
 
@@ -343,7 +348,7 @@ def run_attacks(
     workers = settings.shadows.asked_workers()
     found: dict[str, list[AttackScores]] = {attack.name: [] for attack in attacks}
     errors: dict[str, GmipError] = {
-        attack.name: error for attack in attacks if (error := _lacking(run, attack)) is not None
+        attack.name: error for attack in attacks if (error := lacking_steps(run, attack)) is not None
     }
     for repeat, target in enumerate(run.targets):
         attacks = [attack for attack in attacks if attack.name not in errors]
@@ -482,7 +487,7 @@ def _run(
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
-        background = _background(task, target, attack, ids)
+        background = attack_background(task, target, attack, ids)
         scores = attack.run(
             task, target, ids, background, progress=progress, budget=seconds, parts=parts, workers=workers
         )
@@ -497,7 +502,7 @@ def _run(
     return AttackScores(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
 
 
-def _background(task: Task, target: ModelRecord, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
+def attack_background(task: Task, target: ModelRecord, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
     """For an attacker with a list that lacks members: records that show how those vary; with one that has them all, no
     more than can be decoys on it. Others know what they need."""
     assert target.members is not None

@@ -228,7 +228,7 @@ def run_audit(
         seed=_seed(config, Path(config.out) / "work"),
         watch=watch,
     )
-    sources = sources or [_source(run, config.task if task is None else task) for run in config.runs]
+    sources = sources or sources_of(config, task)
     settings = config.judge_settings(work.seed)
     if claim is not None:
         settings = dataclasses.replace(settings, claim=given_curve(claim))
@@ -259,6 +259,11 @@ def run_audit(
         watch=watch,
         finish=tried if config.try_advice else None,
     )
+
+
+def sources_of(config: AuditConfig, task: Task | None = None) -> list[TaskSource]:
+    """The runs that a configuration names."""
+    return [_source(run, config.task if task is None else task) for run in config.runs]
 
 
 def _source(run: RunConfig, task: str | Task) -> TaskSource:

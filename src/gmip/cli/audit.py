@@ -108,6 +108,14 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
             "are the rows where it says VALUE; probability:CLASS=NAME: the probability of that class."
         ),
     ] = None
+    plan: Annotated[
+        bool,
+        Option(None, HOW),
+        Field(
+            description="Audit nothing: print what the attacks on recorded runs (--run) are going to do, by a piece of "
+            "each that is measured: pieces for --workers, memory, bytes moved and time."
+        ),
+    ] = False
     junit: Annotated[
         str | None, Option("FILE", OUTPUT), Field(description="Also write verdict, claim and gate as JUnit XML.")
     ] = None
@@ -168,12 +176,13 @@ def audit(asked: AuditSettings) -> None:
     protect it like the data. Exit codes: 0; 1 if --gate fails; 2 if the request
     is wrong.
     """
-    _remove_former(asked.junit)
     source = asked.source
-    if source is not None and _is_table(Path(source)):
-        result, written = _audit_table(asked, Path(source))
-    else:
-        result, written = _audit_runs(asked)
+    table = source is not None and _is_table(Path(source))
+    if asked.plan and not table:
+        _print_plan(asked)
+        return
+    _remove_former(asked.junit)
+    result, written = _audit_table(asked, Path(str(source))) if table else _audit_runs(asked)
     _finish(result, written, asked)
 
 
@@ -217,20 +226,9 @@ def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written
 
 def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
     """The audit of a task: of recorded runs, a released model, or runs to train."""
-    if asked.columns is not None:
-        raise BadRequest("applies to a file of scores or predictions", argument="--column", remedy="leave it out")
-    given, source = asked.config(), asked.source
-    path = source if source is not None and source.lower().endswith(YAML) else None
-    if source is not None and path is None:
-        given["task"] = source
-    needs("gmip audit", "torch")
+    config = _config(asked)
     from gmip import auditing, report
 
-    settings = {} if path is None else read_yaml(path)
-    if asked.workers:
-        shared = settings.get("shadows", {})
-        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | asked.workers
-    config = make_config(settings | given, path)
     with hold_folder(config.out):
         with show.warnings_in_one_line(), show.stages() as watch:
             try:
@@ -239,6 +237,40 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
         return result, report.write_report(result, config.out, candidates=result.candidates)
+
+
+def _config(asked: AuditSettings) -> AuditConfig:
+    """The settings of an audit of a task."""
+    if asked.columns is not None:
+        raise BadRequest("applies to a file of scores or predictions", argument="--column", remedy="leave it out")
+    given, source = asked.config(), asked.source
+    path = source if source is not None and source.lower().endswith(YAML) else None
+    if source is not None and path is None:
+        given["task"] = source
+    needs("gmip audit", "torch")
+    settings = {} if path is None else read_yaml(path)
+    if asked.workers:
+        shared = settings.get("shadows", {})
+        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | asked.workers
+    return make_config(settings | given, path)
+
+
+def _print_plan(asked: AuditSettings) -> None:
+    """What the audit is going to do, for each attack."""
+    from gmip.auditing.audit import sources_of
+    from gmip.auditing.plan import plan_audit
+    from gmip.report import plan_words
+
+    config = _config(asked)
+    planned, workers = plan_audit(config, sources_of(config)), config.shadows.asked_workers()
+    count = 1 if workers is None else workers.workers
+    if asked.as_json:
+        show.print_json({"workers": count, "attacks": [one.as_json(count) for one in planned]})
+        return
+    for one in planned:
+        if one.work is not None:
+            show.print_people(plan_words.rows(one.work, count), plan_words.title(one), ())
+    print("\n".join(plan_words.notes(planned, count)))
 
 
 def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None:

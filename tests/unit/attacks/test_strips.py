@@ -93,6 +93,7 @@ def kinds(monkeypatch):
 # More parameters than records, so that products are taken.
 FULL = {"records": 900, "wide": 160, "batch_size": 60, "sampling": "full"}
 BATCHES = {"records": 900, "wide": 160, "batch_size": 15, "num_steps": 6, "sampling": "shuffled"}
+TUNING = {"StripJob"}
 SHAPES = {
     "strips": (FULL | {"num_steps": 2}, {"StripJob"}, {"WholeJob"}),  # decode needs candidates and decoys alone
     "whole steps": (FULL | {"num_steps": 3}, {"WholeJob"}, {"WholeJob"}),
@@ -111,6 +112,10 @@ def test_attacks_score_alike_for_any_number_of_workers(tmp_path, kinds, shape):
         two = (Workers(workers=2),) if shape == "batches" else ()
         alone, *shared = scores_of(attack, run, None, Workers(workers=1), *two)
         assert set(kinds) == expected
+        plan = attack.planned(*run)  # GLiR's strips of the steps that choose a setting are not counted
+        assert plan is not None and plan.pieces == max(map(kinds.count, expected - TUNING if two else expected))
+        assert plan.piece == ("strip" if expected == {"StripJob"} else "step")
+        assert plan.seconds(1) > plan.seconds(4) > plan.alone and plan.bytes_moved(1) == 0 < plan.bytes_moved(2)
         for scores in shared:
             np.testing.assert_array_equal(scores, shared[0])
             np.testing.assert_allclose(scores, alone, rtol=1e-5, atol=1e-6)

@@ -47,12 +47,16 @@ from gmip.attacks.step_vectors import (
     StripWork,
     WholeJob,
     collect,
+    example_bytes,
+    gradient_bytes,
     products_of_steps,
     route_for,
+    shared_pieces,
     strip_runner,
     unclipped,
+    worth_sharing,
 )
-from gmip.attacks.work import Counted, Speed, Work, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
@@ -216,8 +220,8 @@ class StepWork(StripWork):
 class StepSource:
     """The views of a run.
 
-    believed_noise : whether the recorded noise is believed. joint : full-batch steps as one. left_out : steps of a
-        joint view for which there was no time, once it is made.
+    believed_noise : whether the recorded noise is believed. grid : settings that compete. told : background records
+        before the plan. left_out : steps of a joint view for which there was no time, once it is made.
     """
 
     pieces: StepWork
@@ -227,7 +231,9 @@ class StepSource:
     cost: Cost | None
     work: Work
     believed_noise: bool
-    joint: bool
+    method: str
+    grid: list[Setting]
+    told: int
     runner: StripRunner | None = None
     left_out: int = 0
 
@@ -235,6 +241,11 @@ class StepSource:
         self.epochs = _epochs(self.trace)
         self._counted = Counted(self.work, len(self.steps), self.pieces.total)
         self._here = dataclasses.replace(self.pieces, gradients=self.pieces.gradients.heard(self._counted.records))
+
+    @property
+    def joint(self) -> bool:
+        """Whether full-batch steps are taken as one."""
+        return self.method == "joint"
 
     def each(self) -> list[Callable[[], StepView]]:
         """How to get each view."""
@@ -265,13 +276,71 @@ class StepSource:
     @contextmanager
     def on_workers(self, listed: bool) -> Iterator[None]:
         """Meanwhile workers compute what can be shared, if anybody asked for them."""
+        workers = self.work.workers if self.apart or self.pieces.by_products else None
+        with strip_runner(self.pieces, workers, *self._amount(listed)) as self.runner:
+            yield
+
+    def _amount(self, listed: bool) -> tuple[int, float]:
+        """How many whole steps can be pieces, and operations in all."""
         params, (_, candidates) = self.pieces.gradients.num_params, map(len, self.pieces.sets)
         cost = Cost(record=6.0 * params, rate=1.0, params=params, candidates=candidates, listed=listed)
         operations = len(self.steps) * (cost.view(self.plan) + cost.algebra(self.plan)[0])
-        workers = self.work.workers if self.apart or self.pieces.by_products else None
-        steps = len(self.steps) if self.apart or self.joint else 1
-        with strip_runner(self.pieces, workers, steps, operations) as self.runner:
-            yield
+        return len(self.steps) if self.apart or self.joint else 1, operations
+
+    def forecast(self, cost: Cost, left_out: Callable[[int], str]) -> WorkPlan:
+        """What is going to be done, at a cost that was measured; `left_out` words it for so many steps that are used.
+
+        The steps that choose a setting count as work of the asking process, though their products may be shared.
+        """
+        run, plan, steps = self.pieces.run, self.plan, len(self.steps)
+        tuning = 1 if self.joint or run is None else min(run.play.tuning_steps, steps)
+        used, view, (fit, more) = steps, cost.view(plan), cost.algebra(plan, steps if self.joint else 1)
+        if self.work.budget.limited and not self.joint:
+            more_time = max(_PLANNED * self.work.budget.left() - cost.least(plan, tuning), 0.0)
+            used = min(steps, tuning + int(more_time / (view + fit)))
+        tuned = fit + (_RIDGES - 1) * more
+        algebra = tuned if self.joint else tuning * tuned + (used - tuning) * fit
+        shareable = self.apart or self.pieces.by_products
+        piece, pieces, each, alone = "step", 0, 0.0, used * view + algebra
+        if shareable and worth_sharing(self.pieces, *self._amount(cost.listed)):
+            if self.apart:
+                pieces, each, alone = used - tuning, view + fit, tuning * (view + tuned)
+            else:
+                piece, pieces = shared_pieces(self.pieces, used if self.joint else 1)
+                pieces *= 1 if self.joint else used
+                each, alone = used * view / pieces, algebra
+        matrix, fits = self._matrices(cost.listed)
+        held = gradient_bytes(self.pieces.gradients, self.pieces.sets[1], self.pieces.total, self.pieces.by_products)
+        if self.apart:
+            back = 8 * (4 * cost.candidates + (0 if run is None else run.spoken)) + (
+                0 if self.pieces.by_products else fits // 4
+            )
+        else:
+            back = matrix // (2 * pieces // used) if piece == "strip" else matrix
+        vectors = 2 * self.steps[0].parameters.nbytes
+        return WorkPlan(
+            piece=piece,
+            pieces=pieces,
+            records=self.pieces.total,
+            steps=used,
+            each=each,
+            alone=alone,
+            memory=(held + (matrix + fits if self.apart else back)) if pieces else 0,
+            memory_here=held + (3 * matrix + fits if self.joint else tuning * (matrix + fits)),
+            once=example_bytes(*self.pieces.sets) + vectors // 2,
+            moved=vectors + back,
+            left_out=left_out(used),
+        )
+
+    def _matrices(self, listed: bool) -> tuple[int, int]:
+        """Bytes of a view, and of what its fit makes of it."""
+        background, candidates = map(len, self.pieces.sets)
+        fitted, scored = background + (candidates if listed else 0), min(background, _SCORED) + candidates
+        if self.pieces.by_products:
+            return 8 * (self.pieces.total + 1) ** 2, 8 * (3 * fitted**2 + 2 * fitted * scored)
+        width = self.pieces.gradients.num_params if self.plan.projection is None else self.plan.projection
+        width *= len(self.steps) if self.joint else 1
+        return 8 * self.pieces.total * width, 8 * (4 * min(width, fitted) ** 2 + scored * width)
 
     def elsewhere(self, numbers: Sequence[int], best: int) -> Iterator[StepFound | None]:
         """What these steps say by a setting, from workers."""
@@ -466,12 +535,38 @@ class GLiR(StepAttack):
         check.seed(self.seed)
 
     def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+        source = self._source(task, trace, who, progress)
+        steps = source.steps
+        with source.on_workers(self.holds_list):
+            found = self._found(source)
+        used = len(steps) - max(found.left_out, source.left_out)
+        cuts = self._cuts(source, len(steps) if found.decided else used)
+        who = who._replace(background=source.pieces.sets[0])
+        if cuts and progress.budget.limited:
+            warn(
+                f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
+                "Raise --budget for more."
+            )
+        elif cuts:
+            warn(
+                f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them."
+            )
+        if found.decided:
+            progress(len(steps), len(steps))
+        return self._scored(found, who, used, bool(cuts))
+
+    def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        source = self._source(task, trace, who, work)
+        cost = source.cost or Cost.measured(source.pieces.gradients, source.steps[0], who, listed=self.holds_list)
+        return source.forecast(cost, lambda used: self._cuts(source, used))
+
+    def _source(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> StepSource:
+        """The views to be scored, by how much of the run there is time for; nothing is computed yet but a probe."""
         steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, who)
         grid = grid_of(play, self.cutoff, self.ridge)
         who = self._listed(who, trace, len(steps) if method == "joint" else 1)
-        all_background = who.background
         model = run_model(task, trace, device=self.device)
         header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
         # Rounding is like noise of 1e-5 of the mean variance: nothing beside a ridge of 1e-4 or more.
@@ -488,60 +583,35 @@ class GLiR(StepAttack):
         if progress.budget.limited and len(who.background):
             cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
             plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, progress)
-        who = who._replace(background=who.background[: plan.background])
-        source = self._source(gradients, trace, who, steps, plan, cost, progress, play, method, grid)
-        with source.on_workers(self.holds_list):
-            found = self._found(source, method, grid)
-        used = len(steps) - max(found.left_out, source.left_out)
-        cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
-        if cuts and progress.budget.limited:
-            warn(
-                f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
-                "Raise --budget for more."
-            )
-        elif cuts:
-            warn(
-                f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them."
-            )
-        if found.decided:
-            progress(len(steps), len(steps))
-        return self._scored(found, who, used, bool(cuts))
-
-    def _source(
-        self,
-        gradients: PerExampleGradients,
-        trace: Trace,
-        who: AttackedRecords,
-        steps: list[Step],
-        plan: GlirPlan,
-        cost: Cost | None,
-        work: Work,
-        play: Play | None,
-        method: str,
-        grid: list[Setting],
-    ) -> StepSource:
-        joint, sizes = method == "joint", (len(who.background), len(who.candidates))
-        run = None
-        if play is not None:
-            run = PlayedRun(
-                background=sizes[0],
-                candidates=sizes[1],
-                dataset_size=trace.header.dataset_size,
-                method=method,
-                play=play,
-                grid=grid,
-                shrinkage=self.shrinkage,
-                seed=self.seed,
-                listed=self.holds_list,
-                batches=_epochs(trace) or math.inf,
-            )
+        told, who = len(who.background), who._replace(background=who.background[: plan.background])
+        joint, run = method == "joint", self._played_run(trace, who, play, method, grid)
+        sizes = len(who.background), len(who.candidates)
         route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=plan.projection)
         pieces = StepWork(gradients, (who.background, who.candidates), plan.projection, self.seed, route, run)
-        return StepSource(pieces, trace, steps, plan, cost, work, believed_noise=self.doubt != "noise", joint=joint)
+        believed = self.doubt != "noise"
+        return StepSource(pieces, trace, steps, plan, cost, progress, believed, method, grid, told)
 
-    def _found(self, source: StepSource, method: str, grid: list[Setting]) -> GlirOutcome:
+    def _played_run(
+        self, trace: Trace, who: AttackedRecords, play: Play | None, method: str, grid: list[Setting]
+    ) -> PlayedRun | None:
+        if play is None:
+            return None
+        return PlayedRun(
+            background=len(who.background),
+            candidates=len(who.candidates),
+            dataset_size=trace.header.dataset_size,
+            method=method,
+            play=play,
+            grid=grid,
+            shrinkage=self.shrinkage,
+            seed=self.seed,
+            listed=self.holds_list,
+            batches=_epochs(trace) or math.inf,
+        )
+
+    def _found(self, source: StepSource) -> GlirOutcome:
         """The scores, by self-play or without."""
-        run = source.pieces.run
+        run, method, grid = source.pieces.run, source.method, source.grid
         if run is None:
             views = cast(list[View], source.in_time())
             found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
@@ -597,7 +667,8 @@ class GLiR(StepAttack):
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 
-    def _cuts(self, plan: GlirPlan, background: int, used: int, steps: int) -> str:
+    def _cuts(self, source: StepSource, used: int) -> str:
+        plan, background, steps = source.plan, source.told, len(source.steps)
         cuts = [f"{steps - used} of {steps} steps"] if used < steps else []
         if plan.background < background:
             cuts.append(f"{background - plan.background} of {background} background records")

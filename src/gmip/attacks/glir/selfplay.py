@@ -456,6 +456,11 @@ class PlayedRun:
         self._asked = np.searchsorted(self._scored, asked)
         self.games = Games(places, self.dataset_size, self.play, seed)
 
+    @property
+    def spoken(self) -> int:
+        """How many numbers a step says beside those of the candidates."""
+        return int(self._ranked.size + self.games.inside.size + self.games.inside.shape[0])
+
     def run(
         self,
         steps: Iterable[Callable[[], StepView]],
