@@ -11,8 +11,6 @@ from gmip.accounting.alternatives import alternatives
 from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, NoiseCurve, Verdict, Way
 from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate, weakest
 
-__all__ = ["advise", "noise_curve"]
-
 _SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
 _NOISE: Final = (0.25, 0.5, 0.71, 1.0, 1.4, 2.0, 4.0)  # of the noise that the goal needs
 

@@ -26,8 +26,6 @@ from gmip.tuning import search_records, train_once
 from gmip.tuning.trials import outsider_fingerprints
 from gmip.vocabulary import NoisySGD, Recipe
 
-__all__ = ["ranked", "try_advice"]
-
 _Option = Change | None  # None: the run as it is
 
 _SEEDS: Final = 5

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from gmip.auditing.settings import AuditConfig, RunConfig
     from gmip.tasks import Task
 
-__all__ = ["audit", "audit_sources", "run_audit"]
-
 _TRIALS: Final = 4  # one of so many parts of the budget is for trying advice, on top of it
 _VERSIONS: Final = ("gmip", "numpy", "scipy")
 _TASK_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")

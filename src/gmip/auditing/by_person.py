@@ -14,8 +14,6 @@ from gmip.auditing.score_table import ScoreTable, plain_ids
 from gmip.errors import InvalidArgument
 from gmip.stats import auc
 
-__all__ = ["ByPerson", "by_person"]
-
 _FROM: Final = (1, 2, 5, 10)  # rows of a person, at which the next group begins
 _NAMES: Final = ("1 row", "2 to 4 rows", "5 to 9 rows", "10 rows or more")
 GROUPED_BY: Final = "rows of a person"

@@ -49,9 +49,6 @@ from gmip.training.loop import initial_model
 from gmip.training.models import dropouts
 from gmip.vocabulary import RANDOM_SIZES
 
-__all__ = ["STEPS", "check_run", "continuity"]
-
-
 # -- whether the recorded steps are all of the training ---------------------------------------------------------------
 
 

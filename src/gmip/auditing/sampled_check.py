@@ -29,8 +29,6 @@ from gmip.auditing.run_check import (
 from gmip.auditing.schema import BeyondReach, CheckOutcome
 from gmip.stats.record_tests import bernstein_p_value, size_p_value
 
-__all__ = ["SampledStep", "judge_sampled"]
-
 Array = NDArray[np.float64]
 _ACCUSED: Final = 1.0e-4  # chance that one of these tests accuses a sound run
 _HALF: Final = 0.5  # noise that is too small by this share must be seen, or nothing is known of its size

@@ -21,27 +21,6 @@ from gmip.auditing.schema import LeftOut, RunFacts, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
-__all__ = [
-    "PREDICTION_ROLES",
-    "ROLES",
-    "AnswerColumns",
-    "AttackInfo",
-    "Columns",
-    "PredictionBuilder",
-    "ScoreTable",
-    "TableBuilder",
-    "asked_columns",
-    "builder_for",
-    "find_columns",
-    "missing_column",
-    "one_dimensional",
-    "read_scores",
-    "scores_of",
-    "signals",
-    "table_from_columns",
-    "usual_columns",
-]
-
 ROLES: Final = ("member", "score", "id", "person", "group", "run")
 _USUAL: Final = {
     "member": ("member", "is_member", "membership", "split"),

@@ -32,18 +32,6 @@ from gmip.vocabulary import GOOD_ENOUGH, Notion, PrivacyTarget, Rate, Recipe, as
 if TYPE_CHECKING:
     from gmip.auditing.judge import JudgeSettings
 
-__all__ = [
-    "AttackConfig",
-    "AttackSettings",
-    "AuditConfig",
-    "RunConfig",
-    "ShadowConfig",
-    "make_config",
-    "recipe_problem",
-    "refusal",
-    "template",
-]
-
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]

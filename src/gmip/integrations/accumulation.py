@@ -11,8 +11,6 @@ from gmip.errors import warn
 from gmip.training import Recorder
 from gmip.training.batch_log import drawing_of
 
-__all__ = ["Accumulation", "loader_facts"]
-
 _SAME: Final = 1.0e-3  # relative difference of weights that counts as none
 
 

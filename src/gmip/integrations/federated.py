@@ -27,8 +27,6 @@ from gmip.training.models import check_model, mixing_layer, trainable_parameters
 from gmip.training.recorder import fingerprints
 from gmip.vocabulary import Sampling
 
-__all__ = ["Clipping", "Reply", "RoundRecorder", "Unit"]
-
 Unit = Literal["examples", "clients"]
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -33,8 +33,6 @@ from gmip.integrations.federated import Clipping, Reply, RoundRecorder
 from gmip.training.models import count_params
 from gmip.vocabulary import NoisySGD, Sampling
 
-__all__ = ["GmipFitStrategy", "GmipStrategy", "clients_run"]
-
 # Each in two makes: flwr.serverapp.strategy, and the older flwr.server.strategy of configure_fit and aggregate_fit.
 _BY_SERVER: tuple[Any, ...] = tuple(make.DifferentialPrivacyServerSideFixedClipping for make in (train, fit))
 _BY_CLIENTS: tuple[Any, ...] = tuple(make.DifferentialPrivacyClientSideFixedClipping for make in (train, fit))

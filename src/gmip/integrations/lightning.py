@@ -30,8 +30,6 @@ from gmip.trace import check_membership
 from gmip.training import Recorder, record
 from gmip.training.batch_log import Followed, rows_of
 
-__all__ = ["GmipCallback"]
-
 
 class GmipCallback(Callback):  # type: ignore[misc]
     """Writes the trace of a `fit`; training itself is not changed.

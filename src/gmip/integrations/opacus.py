@@ -29,8 +29,6 @@ from gmip.errors import InvalidArgument
 from gmip.training.models import count_params
 from gmip.vocabulary import Claim, NoisySGD, Notion, Sampling
 
-__all__ = ["GmipAccountant"]
-
 _SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")  # what an Opacus run can be
 
 # Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.

@@ -13,8 +13,6 @@ from gmip._io import sha256
 from gmip.errors import InvalidArgument
 from gmip.stats import tpr_at_fpr
 
-__all__ = ["privacy_scorer"]
-
 
 def privacy_scorer(X: Any, y: ArrayLike, *, fpr: float = 0.1) -> Callable[[Any, Any, Any], dict[str, float]]:
     """A scorer for GridSearchCV and cross_validate: accuracy, and how little a loss threshold finds of the records that

@@ -26,11 +26,11 @@ from transformers import TrainerCallback
 from gmip.errors import UnsupportedModel, warn
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Examples, Task, load
-from gmip.tasks.inputs import IGNORED, logits, masked_token_loss, next_token_loss, rows_of
+from gmip.tasks.inputs import IGNORED, logits, rows_of
+from gmip.tasks.inputs import masked_token_loss as masked_token_loss
+from gmip.tasks.inputs import next_token_loss as next_token_loss
 from gmip.training import Recorder, record
 from gmip.training.watches import QuietHook
-
-__all__ = ["GmipCallback", "Records", "masked_token_loss", "next_token_loss"]
 
 _SAME: Final = 0.01  # relative difference of two losses that are the same but for rounding
 _SMALL: Final = 1.0e-5  # a loss below is mostly rounding

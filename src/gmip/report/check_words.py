@@ -10,8 +10,6 @@ from gmip.auditing.schema import BeyondReach, CheckFinding, CheckKey, CheckOutco
 from gmip.stats.record_tests import Contradiction
 from gmip.vocabulary import SAMPLING_FAULTS
 
-__all__ = ["beyond_reach", "headline", "sentence", "title", "unchecked"]
-
 _MOST_NAMED: Final = 4  # steps or parameters
 _TITLES: Final[dict[CheckKey, str]] = {
     "sizes": "Declared sizes",

@@ -31,8 +31,6 @@ from gmip.report.share import FEWEST, shareable
 from gmip.report.tables import Cell, Table, table_of
 from gmip.report.write import RESULT, cases
 
-__all__ = ["Form", "to_dpia", "to_metrics", "to_model_card", "to_registry", "to_sarif", "write_for"]
-
 Form = Literal["release", "dpia", "registry", "model-card", "sarif"]
 
 

@@ -12,8 +12,6 @@ from gmip.report import advice_words, answer_words, card, sentences, tables
 from gmip.report.share import shareable
 from gmip.report.tables import Table, plain_advice, price_notes, ways_table
 
-__all__ = ["bullets", "fenced", "plain", "table_markdown", "to_markdown"]
-
 
 def to_markdown(result: AuditResult) -> str:
     """GitHub-flavoured Markdown, for a model card: it names no record, no file and no seed.

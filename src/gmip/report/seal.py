@@ -28,8 +28,6 @@ from gmip.report.write import exposed_names
 from gmip.stats.bounds import METHODS, mu_lower_bound
 from gmip.stats.scores import RunScores, auc, pool
 
-__all__ = ["Finding", "Seal", "SealOpening", "make_seal", "read_seal", "seal_sentences", "signer", "verified"]
-
 OPENING: Final = "seal-opening.json"
 _SIGNATURE: Final = "seal.json.minisig"
 _CLOSE: Final = 1.0e-6  # how far a recomputed number may be from the one in a result

@@ -18,8 +18,6 @@ from gmip.auditing.schema import (
     automatic_title,
 )
 
-__all__ = ["FEWEST", "shareable", "unnamed"]
-
 _PRIVATE_FACTS: Final = frozenset({"folder"})
 FEWEST: Final = 10  # members, and non-members: smaller groups are not named
 _PATH: Final = re.compile(r"""'[^']*[/\\][^']*'|"[^"]*[/\\][^"]*"|[^\s'"(,;]*[/\\][^\s'"),;]*""")

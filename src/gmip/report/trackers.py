@@ -9,8 +9,6 @@ from typing import Any
 from gmip.auditing.schema import AuditResult
 from gmip.report.evidence import to_metrics, write_for
 
-__all__ = ["log_mlflow", "log_wandb"]
-
 
 def log_mlflow(result: AuditResult) -> None:
     """Logs an audit to the active run of MLflow: gmip/<run>/<metric>, a tag with the verdict, and the folder release.

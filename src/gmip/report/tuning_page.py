@@ -25,8 +25,6 @@ from gmip.vocabulary import RANDOM_SIZES
 if TYPE_CHECKING:
     from gmip.tuning import FrontierPoint, TuneResult
 
-__all__ = ["PAGE", "SETTINGS", "exposure_notes", "tuning_html", "tuning_sentences", "write_tuning"]
-
 RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
 MODEL: Final = "model.safetensors"
 _BOX: Final = Box(640, 340, left=74, right=40, top=18, bottom=58)

@@ -26,8 +26,6 @@ from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
 
-__all__ = ["Written", "cases", "exposed_names", "parsed_result", "read_result", "write_junit", "write_report"]
-
 RESULT = "result.json"
 SHARED = "report-to-share.html"
 SUMMARY = "summary.html"

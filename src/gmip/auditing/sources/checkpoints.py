@@ -24,8 +24,6 @@ from gmip.training import initial_model
 from gmip.training.models import load_weights, read_weights, trainable_parameters
 from gmip.vocabulary import Recipe
 
-__all__ = ["Checkpoints", "checkpoint_paths"]
-
 _FILES: Final = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _OWN: Final = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "adapter_model.safetensors")
 _OPTIONS: Final = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov")

@@ -17,8 +17,6 @@ from gmip.auditing.sources import Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
-__all__ = ["Deleted"]
-
 _FOUND: Final = 0.05  # of p-values
 
 

@@ -24,13 +24,6 @@ from gmip.auditing.sources.table_sources import prediction_scores, table_evidenc
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 
-__all__ = [
-    "Estimator",
-    "LinearOptimum",
-    "linear_optimum",
-]
-
-
 # -- linear models whose weights are an optimum that is known ---------------------------------------------------------
 
 

@@ -24,8 +24,6 @@ from gmip.trace import ModelOptions, Trace
 from gmip.training import count_params, initial_model, recipe_of, train
 from gmip.vocabulary import PrivacyTarget, Recipe
 
-__all__ = ["Recorded", "ToTrain", "repeat_seed"]
-
 
 @dataclass(frozen=True, eq=False)
 class Recorded(TaskSource):

@@ -24,8 +24,6 @@ from gmip.trace import Header, ParameterSpec, Provenance, ReleasedModel
 from gmip.training import check_model, initial_model
 from gmip.training.models import load_weights, read_weights, trainable_parameters
 
-__all__ = ["Released", "released_model_of"]
-
 _FEWEST: Final = 2  # members, and non-members
 _MOST_TWICE: Final = 0.1  # of the smaller file: more equal records in both are no chance
 _RANGE: Final = re.compile(r"(\d{1,15}):(\d{1,15})")  # rows of the pool, the last one not among them

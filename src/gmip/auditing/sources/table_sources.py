@@ -34,8 +34,6 @@ from gmip.auditing.score_table import (
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
-__all__ = ["Predictions", "Scores", "TableFile", "prediction_scores", "printable", "table_evidence"]
-
 _NEEDS: Final = ("what the scores were computed from",)
 _EVEN: Final = 0.05  # by how much shares of members may differ between runs whose scores are compared
 
