@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from gmip._numbers import number
 from gmip.accounting._epoch import coarse_epochs
-from gmip.accounting.account import Composition, account, as_runs
+from gmip.accounting.account import account, as_runs
 from gmip.accounting.calibrate import calibrate, smallest_that_meets
-from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary import NoisySGD, Notion, PrivacyTarget
@@ -61,15 +60,13 @@ class ClosedWay:
 class Ways:
     """All ways from a run to a target.
 
-    target, bound, composition : what was asked for.
+    target : what was asked for.
     now, curve : what the target measures of the run as it is.
     met : whether that is within the target already; the only way beyond is then "noise-alone", where it is not.
     """
 
     runs: Schedule
     target: PrivacyTarget
-    bound: Bound
-    composition: Composition
     now: float
     curve: TradeOff
     met: bool
@@ -89,8 +86,6 @@ def alternatives(
     run: NoisySGD | Sequence[NoisySGD],
     target: PrivacyTarget,
     *,
-    bound: Bound = "tight",
-    composition: Composition = "exact",
     seconds: float | None = None,
 ) -> Ways:
     """Every way to reach a target from a run, one change at a time.
@@ -99,7 +94,6 @@ def alternatives(
     ----------
     run : a run or a schedule, as in `account`.
     target : what to reach, and for whom.
-    bound, composition : as in `account`.
     seconds : the time for all of it; ways that do not fit are closed, with that reason. None: no limit.
 
     Returns
@@ -117,9 +111,8 @@ def alternatives(
     forecast stays a forecast. Values are rounded to five digits on the safe side before that.
     """
     runs = tuple(as_runs(run, target.rows_per_person))
-    how: dict[str, Any] = {"bound": bound, "composition": composition}
-    search = _Search(runs, target, how, None if seconds is None else time.monotonic() + seconds)
-    now = account(runs, **how, **target.whose)
+    search = _Search(runs, target, None if seconds is None else time.monotonic() + seconds)
+    now = search.account(runs)
     value = now.exposure(target)
     met = value <= target.value
     ways: list[tuple[Change, Callable[[], Schedule | None]]] = [] if met else search.ways()
@@ -131,13 +124,12 @@ def alternatives(
         proved = now.kind == "bound" and met
         if not proved and not any(one.change == "noise" for one in closed):
             alone: list[Alternative] = []
-            _take(alone, [], "noise-alone", search.by_noise_alone(), search.noise_alone)
+            by_noise = dataclasses.replace(search, target=target.by_noise_alone())
+            _take(alone, [], "noise-alone", by_noise, search.noise_alone)
             found[1:1] = [one for one in alone if one.curve.kind == "bound"]
     return Ways(
         runs=runs,
         target=target,
-        bound=bound,
-        composition=composition,
         now=value,
         curve=now,
         met=met,
@@ -181,14 +173,10 @@ def _refused(error: UnreachableTarget | InvalidArgument, runs: Schedule) -> Clos
 class _Search:
     runs: Schedule
     target: PrivacyTarget
-    how: dict[str, Any]  # bound and composition
     deadline: float | None
 
-    def by_noise_alone(self) -> _Search:
-        return dataclasses.replace(self, target=self.target.by_noise_alone(), how={})
-
     def account(self, runs: Schedule) -> TradeOff:
-        return account(runs, **self.how, **self.target.whose)
+        return account(runs, **self.target.whose)
 
     def ways(self) -> list[tuple[Change, Callable[[], Schedule | None]]]:
         return [
@@ -203,9 +191,7 @@ class _Search:
     def measured(self, runs: Schedule) -> float:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _DeadEnd("too-slow")
-        with (
-            coarse_epochs()
-        ):  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
+        with coarse_epochs():  # of shuffled epochs: on the attacker's side, in a tenth of the time
             return self.account(runs).exposure(self.target)
 
     def meets(self, runs: Schedule) -> bool:
@@ -213,7 +199,7 @@ class _Search:
 
     @cached_property
     def _calibrated(self) -> Schedule:
-        return tuple(calibrate(list(self.runs), self.target, **self.how))
+        return tuple(calibrate(list(self.runs), self.target))
 
     def noise(self) -> Schedule:
         return tuple(run.replace(noise_std=_rounded(run.noise_std, "up")) for run in self._calibrated)

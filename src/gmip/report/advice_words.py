@@ -280,8 +280,6 @@ def _why(one: ClosedWay, target: PrivacyTarget) -> str:
 
 def alternative_command(way: Alternative, ways: Ways) -> str | None:
     """The command that shows a way; None where the command line cannot say it."""
-    if ways.bound != "tight" or ways.composition != "exact":
-        return None
     return _calculator_command(way.change, way.runs, ways.runs, ways.target, alone=way.notion == "gdp")
 
 
