@@ -7,7 +7,6 @@ import math
 import secrets
 import shlex
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +20,9 @@ from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest
+from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
 from gmip.cli.shared_settings import NoiseSettings, Printed, TargetSettings, once
-from gmip.errors import GmipWarning
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
 if TYPE_CHECKING:
@@ -34,6 +32,10 @@ if TYPE_CHECKING:
     from gmip.vocabulary import Recipe
 
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
+_SAID_IN_FILE: Final = (
+    *("dataset_size", "batch_size", "num_steps", "epochs", "sampling", "optimizer", "learning_rate", "clip_norm"),
+    *("noise_multiplier", "target", "notion"),
+)
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
 
@@ -49,8 +51,7 @@ class _TraceSettings(Printed):
         Option("TASK|RECIPE.YAML", argument=True),
         Field(
             description="A built-in task or path/to/file.py:make_task (default digits), or a recipe as gmip tune "
-            "writes it: task, members, settings, noise and target in one file. If options change what its target "
-            "depends on, noise is calibrated to it again."
+            "writes it: task, members, settings, noise and target in one file, without options that say the same."
         ),
     ] = None
     out: Annotated[
@@ -142,8 +143,18 @@ class _RecipeSettings(Settings):
 class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettings):
     """Settings of `gmip train`."""
 
+    @property
+    def in_file(self) -> bool:
+        """Whether the task is a recipe's file."""
+        return Path(self.task or "").suffix.lower() in (".yaml", ".yml")
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
+        said = next((name for name in _SAID_IN_FILE if self.in_file and name in self.model_fields_set), None)
+        if said is not None:
+            raise BadRequest(
+                "is said in the recipe's file", argument=option_name(said), remedy="leave it out, or change it there"
+            )
         if self.out is None:
             raise BadRequest(
                 "--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a"
@@ -177,7 +188,7 @@ class _PlannedRun:
     """What will be trained, and what is known about it before.
 
     keywords : of `gmip.train`.
-    standing : whether the target of a recipe's file is kept.
+    aim : the target of a recipe's file, which is kept.
     """
 
     task: Any
@@ -185,7 +196,7 @@ class _PlannedRun:
     run: NoisySGD
     curve: TradeOff
     keywords: dict[str, Any]
-    standing: dict[str, Any] | None
+    aim: PrivacyTarget | None
 
 
 @from_settings(TrainSettings)
@@ -223,9 +234,14 @@ def train(asked: TrainSettings) -> None:
                 raise
     answer = result.summary()
     if asked.canaries is not None:
-        answer["canaries"] = _written(out, plan.keywords["canaries"], plan.run)
-    if plan.standing is not None:
-        answer["recipe_target"] = plan.standing
+        from gmip.canaries.coins import write_canaries
+
+        planted = plan.keywords["canaries"]
+        file = str(write_canaries(Path(out), planted, plan.run))
+        answer["canaries"] = {"count": planted.count, "inside": int(planted.inside.sum()), "file": file}
+    if plan.aim is not None:
+        aim = {"target": _aim_words(plan.aim), "exposure": plan.curve.exposure(plan.aim)}
+        answer["recipe_target"] = aim | {"kind": plan.curve.kind, "for_whom": plan.curve.for_whom}
     if asked.as_json:
         show.print_json(answer)
         return
@@ -241,35 +257,30 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
     from gmip import tasks, training, tuning
     from gmip.tuning.recipe_file import read_recipe_file
 
-    name = asked.task or "digits"
-    written = read_recipe_file(name) if Path(name).suffix.lower() in (".yaml", ".yml") else None
+    name, aim = asked.task or "digits", None
+    written = read_recipe_file(name) if asked.in_file else None
     chosen = tasks.load(name if written is None else written.task)
     num_params = training.count_params(training.initial_model(chosen, 0, fix=asked.fix_model))
-    recipe = asked.changed(chosen.recipe if written is None else written.recipe)
     keywords: dict[str, Any] = {"seed": asked.seed, "device": asked.device}
     if written is not None:
-        keywords["split_seed"] = written.split_seed
-    if asked.clip_norm == "auto":
-        keywords["seed"] = _members_seed(out, asked.seed, asked.resume)
-        members = keywords.get("split_seed")
-        members = keywords["seed"] if members is None else members
-        found_clip = tuning.auto_clip(chosen, recipe.dataset_size, split_seed=members, fix=asked.fix_model)
-        recipe = recipe.replace(clip_norm=found_clip.clip_norm)
-        keywords["origins"] = {"clip_norm": found_clip.words}
-    recipe = asked.noisy(recipe)
-    if written is not None:
-        recipe = written.kept(recipe, num_params, calibrate=target is None and asked.noise_multiplier is None)
-    if target is not None:
-        recipe = with_least_noise(recipe, num_params, target)
+        recipe, aim, keywords["split_seed"] = written.kept(num_params), written.target, written.split_seed
+    else:
+        recipe = asked.changed(chosen.recipe)
+        if asked.clip_norm == "auto":
+            members = keywords["seed"] = _members_seed(out, asked.seed, asked.resume)
+            found_clip = tuning.auto_clip(chosen, recipe.dataset_size, split_seed=members, fix=asked.fix_model)
+            recipe = recipe.replace(clip_norm=found_clip.clip_norm)
+            keywords["origins"] = {"clip_norm": found_clip.words}
+        recipe = asked.noisy(recipe)
+        if target is not None:
+            recipe = with_least_noise(recipe, num_params, target)
     run = recipe.run(num_params)
-    aim = None if written is None or target is not None else written.target
     curve = account_run(run, **({} if aim is None else aim.whose))
-    standing = None if aim is None else _standing(aim, curve)
     if asked.clip_norm != "auto":
         tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
     if asked.canaries is not None:
         keywords["canaries"] = _canaries(asked.canaries, recipe)
-    return _PlannedRun(chosen, recipe, run, curve, keywords, standing)
+    return _PlannedRun(chosen, recipe, run, curve, keywords, aim)
 
 
 def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> None:
@@ -291,10 +302,10 @@ def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> N
         name = f"mu of differential privacy, at every FPR ({gdp['adjacency']})"
         rows.append((name, _numbers.number(gdp["gdp_mu"], "up")))
     rows.append(("seed", "in the trace" if asked.seed is None else str(asked.seed)))
-    done, standing = f"Trained {plan.task.name} in {recipe.num_steps} steps. ", plan.standing
-    if standing is not None:
-        keeps = "Keeps" if standing["kind"] == "bound" else "Expected to keep"
-        done = f"{keeps if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
+    done = f"Trained {plan.task.name} in {recipe.num_steps} steps. "
+    if plan.aim is not None:
+        keeps = "Keeps" if curve.kind == "bound" else "Expected to keep"
+        done = f"{keeps} the recipe's target: {_aim_words(plan.aim)}. {done}"
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=None)
     if gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")
@@ -309,27 +320,8 @@ def _canaries(count: int, recipe: Recipe) -> DirectionCanaries:
     return DirectionCanaries(count)
 
 
-def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, Any]:
-    from gmip.canaries.coins import write_canaries
-
-    path = write_canaries(Path(out), canaries, run)
-    return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
-
-
-def _standing(aim: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:
-    """The target of a recipe's file and whether the run keeps it; said at once where it does not."""
-    notion = " by differential privacy" if aim.notion == "gdp" else ""
-    exposure = curve.exposure(aim)
-    kept = exposure <= aim.value
-    if not kept:
-        warnings.warn(
-            f"The run misses the target of its recipe, {aim}{notion}: it comes to "
-            f"{_numbers.number(exposure, 'up')}. Leave out the noise, and it is calibrated to the target.",
-            GmipWarning,
-            stacklevel=2,
-        )
-    known = {"target": f"{aim}{notion}", "kept": kept, "exposure": exposure}
-    return known | {"kind": curve.kind, "for_whom": curve.for_whom}
+def _aim_words(aim: PrivacyTarget) -> str:
+    return f"{aim}{' by differential privacy' if aim.notion == 'gdp' else ''}"
 
 
 def _members_seed(out: str, seed: int | None, resume: bool) -> int:
