@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -104,10 +105,10 @@ def largest_batch(max_batch_size: int, batch_size: int, sampling: str) -> None:
         )
 
 
-def seed(value: Any) -> int:
+def seed(value: Any, name: str = "seed") -> int:
     """A whole number from 0 up, of any size."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise InvalidArgument("must be a whole number from 0 up", argument="seed", value=value)
+        raise InvalidArgument("must be a whole number from 0 up", argument=name, value=value)
     return int(value)
 
 
@@ -115,6 +116,21 @@ def instance(name: str, value: Any, kind: type) -> None:
     """Raises unless `value` is of that type."""
     if not isinstance(value, kind):
         raise InvalidArgument(f"must be a {kind.__name__}, not {type(value).__name__}", argument=name, value=value)
+
+
+def fields(of: Any, **checks: type | Sequence[str] | Callable[[str, Any], Any]) -> None:
+    """Checks fields of a frozen dataclass: a type is what they must be, a sequence has what they may be, a function of
+    name and value returns what is kept. None passes where it is the default."""
+    for name, one in checks.items():
+        value = getattr(of, name)
+        if value is None and of.__dataclass_fields__[name].default is None:
+            continue
+        if isinstance(one, type):
+            instance(name, value, one)
+        elif callable(one):
+            object.__setattr__(of, name, one(name, value))
+        else:
+            one_of(name, value, one)
 
 
 def probability(name: str, value: Any, *, open_low: bool = False, open_high: bool = False) -> float:
@@ -126,6 +142,10 @@ def probability(name: str, value: Any, *, open_low: bool = False, open_high: boo
         interval = f"{'(' if open_low else '['}0, 1{')' if open_high else ']'}"
         raise InvalidArgument(f"must lie in {interval}", argument=name, value=value, remedy="pass a probability")
     return result
+
+
+above_zero = partial(probability, open_low=True)
+inside = partial(probability, open_low=True, open_high=True)  # neither 0 nor 1
 
 
 def one_of(name: str, value: Any, options: Sequence[str]) -> str:

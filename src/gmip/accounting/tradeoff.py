@@ -172,8 +172,8 @@ class TradeOff(ABC):
         of the answer; a curve that is not Gaussian is mu-GDP for no such mu. The maximum is sought over 257 rates,
         evenly spaced in their normal score, and then between the neighbours of the largest.
         """
-        low = check.probability("fpr_range[0]", fpr_range[0], open_low=True, open_high=True)
-        high = check.probability("fpr_range[1]", fpr_range[1], open_low=True, open_high=True)
+        low = check.inside("fpr_range[0]", fpr_range[0])
+        high = check.inside("fpr_range[1]", fpr_range[1])
         if low > high:
             raise InvalidArgument(f"fpr_range = {fpr_range} is empty: pass (low, high) with low <= high.")
         return self._equivalent_mu(low, high)

@@ -81,7 +81,7 @@ class MinK(Attack):
     name: ClassVar[str] = "min-k"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "percent", check.positive("percent", self.percent))
+        check.fields(self, percent=check.positive)
         if self.percent > 100.0:
             raise InvalidArgument("is above 100", argument="percent", value=self.percent, remedy="pass at most 100")
 

@@ -397,7 +397,7 @@ def decode_optimum(
     count = check.count("dataset_size", dataset_size)
     mean = -check.vector("penalty_gradient", penalty_gradient, length=d)
     if coverage is not None:
-        check.probability("coverage", coverage, open_low=True)
+        check.above_zero("coverage", coverage)
     others = None
     if background is not None and len(given := check.matrix("background", background, columns=d)):
         others = given.astype(np.float64, copy=False) if enough_background(len(given), d) else None

@@ -305,7 +305,7 @@ class OptimumDecode(_AtOptimum):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.coverage is not None:
-            check.probability("coverage", self.coverage, open_low=True)
+            check.above_zero("coverage", self.coverage)
         check.count("most_sweeps", self.most_sweeps)
 
     def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:

@@ -97,12 +97,11 @@ class Shadows(Workers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "count", check.count("count", self.count))
+        check.fields(self, count=check.count, seed=lambda _, seed: check.seed(seed))
         if self.count > _MOST:
             raise InvalidArgument(
                 f"is more than {_MOST} shadow models", argument="count", value=self.count, remedy="pass fewer"
             )
-        object.__setattr__(self, "seed", check.seed(self.seed))
 
     @property
     def parent(self) -> Path:
@@ -642,8 +641,7 @@ class LiRA(ShadowAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.one_of("variance", self.variance, _VARIANCES)
-        object.__setattr__(self, "augmentations", Confidence(self.augmentations).augmentations)
+        check.fields(self, variance=_VARIANCES, augmentations=lambda _, given: Confidence(given).augmentations)
 
     def signals(self) -> tuple[Signal, ...]:
         """What it asks of each shadow model."""
@@ -774,7 +772,7 @@ class RMIA(ShadowAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "offline_scale", check.probability("offline_scale", self.offline_scale))
+        check.fields(self, offline_scale=check.probability)
 
     def signals(self) -> tuple[Signal, ...]:
         """What it asks of each shadow model."""

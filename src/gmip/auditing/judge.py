@@ -122,8 +122,8 @@ class JudgeSettings:
         checked = {
             "claim": given_curve(self.claim),
             "confidence": confidence,
-            "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
-            "fprs": tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
+            "delta": check.inside("delta", self.delta),
+            "fprs": tuple(check.inside("fprs", fpr) for fpr in self.fprs),
             "target": Rate.of_target("target", self.target),
             "seed": check.seed(self.seed),
         }

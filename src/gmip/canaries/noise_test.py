@@ -37,7 +37,7 @@ class NoiseTest:
     """
 
     def __init__(self, error: float = 0.05) -> None:
-        self.error = check.probability("error", error, open_low=True)
+        self.error = check.above_zero("error", error)
         self.steps = 0
         self.refuted_at: int | None = None
         self._count, self._squares, self._most = 0, 0.0, 0.0
@@ -91,7 +91,7 @@ class NoiseTest:
         ----------
         For Gaussian noise: what the records add can only make the sum of squares, and with it this bound, larger.
         """
-        error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+        error = 1.0 - check.inside("confidence", confidence)
         if not self._count:
             return math.inf
         return math.sqrt(self._squares / float(chi2.ppf(error, self._count)))

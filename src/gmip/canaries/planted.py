@@ -94,7 +94,7 @@ class DirectionCanaries(Coins):
         noise_multiplier : the declared standard deviation of the noise on the sum, in units of C; None: what Opacus'
             optimizer says in each step, and without Opacus the noise is not tested.
         """
-        rate = check.probability("sample_rate", sample_rate, open_low=True)
+        rate = check.above_zero("sample_rate", sample_rate)
         wrapper: Any = bare_optimizer(optimizer)
         private = wrapper if hasattr(wrapper, "original_optimizer") else None
         inner: Optimizer = wrapper if private is None else wrapper.original_optimizer

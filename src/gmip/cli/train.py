@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 _SAID_IN_FILE: Final = (
     *("dataset_size", "batch_size", "num_steps", "epochs", "sampling", "optimizer", "learning_rate", "clip_norm"),
-    *("noise_multiplier", "target", "notion"),
+    *("noise_multiplier", "target", "notion", "adjacency"),
 )
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 

@@ -65,7 +65,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
 
     def _record(self, noise_multiplier: Any, sample_rate: Any, num_steps: Any) -> None:
         noise = check.non_negative("noise_multiplier", noise_multiplier)
-        rate = check.probability("sample_rate", sample_rate, open_low=True)
+        rate = check.above_zero("sample_rate", sample_rate)
         steps = check.count("num_steps", num_steps)
         if self.history and self.history[-1][:2] == (noise, rate):
             steps += self.history.pop()[2]
@@ -109,7 +109,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
         accountant, which is larger. Infinite as soon as a step was recorded without noise or with a multiplier below
         0.001, 0 before the first step. Membership-inference privacy plays no part in it.
         """
-        delta = check.probability("delta", delta, open_low=True, open_high=True)
+        delta = check.inside("delta", delta)
         slack = delta / 1000.0 if delta_error is None else check.positive("delta_error", delta_error)
         eps_error = check.positive("eps_error", eps_error)
         if not self.history:

@@ -36,7 +36,7 @@ def privacy_scorer(X: Any, y: ArrayLike, *, fpr: float = 0.1) -> Callable[[Any, 
     A measurement with one weak attack, to compare settings by; `gmip.Estimator` audits the chosen one. Records
     that occur twice count as members where one of them was trained on.
     """
-    rate = check.probability("fpr", fpr, open_low=True, open_high=True)
+    rate = check.inside("fpr", fpr)
     targets = np.asarray(y)
     keys = _keys(X, targets)
 

@@ -57,11 +57,9 @@ class Workers:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        if self.workers is not None:
-            object.__setattr__(self, "workers", check.count("workers", self.workers))
-        check.one_of("backend", self.backend, BACKENDS)
-        if self.retries != 0:
-            object.__setattr__(self, "retries", check.count("retries", self.retries))
+        check.fields(
+            self, workers=check.count, backend=BACKENDS, retries=lambda name, given: given and check.count(name, given)
+        )
         address = POOLS[self.backend].address if self.backend in POOLS else None
         if address == "needed" and not self.scheduler_address:
             raise InvalidArgument(

@@ -149,8 +149,8 @@ def candidates_needed(
     be Gaussian, scores to be independent: a plan, not a guarantee. `ties` : blocks of equal scores (`tie_blocks`), in
     which members cannot be distinguished from non-members.
     """
-    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
-    power = check.probability("power", power, open_low=True, open_high=True)
+    error = 1.0 - check.inside("confidence", confidence)
+    power = check.inside("power", power)
     claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
     if actual <= claimed:
         raise InvalidArgument(
@@ -174,8 +174,8 @@ def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8, ti
 
     This is `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
     """
-    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
-    power = check.probability("power", power, open_low=True, open_high=True)
+    error = 1.0 - check.inside("confidence", confidence)
+    power = check.inside("power", power)
     low, high = 0.0, _LARGEST_MU
     if size < 2 or not _sum_power(0.0, high, error, power, ties)(size):
         return math.inf
@@ -200,9 +200,9 @@ def noticeable_tpr(
 
     The true curve is taken to be Gaussian, with ties, as in `candidates_needed`: the TPR is that before ties.
     """
-    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
-    power = check.probability("power", power, open_low=True, open_high=True)
-    limit, fpr = check.probability("limit", limit), check.probability("fpr", fpr, open_low=True, open_high=True)
+    error = 1.0 - check.inside("confidence", confidence)
+    power = check.inside("power", power)
+    limit, fpr = check.probability("limit", limit), check.inside("fpr", fpr)
     rank, claim = best_rank(non_members, fpr), chord(limit, fpr)
 
     def refuted(above: int) -> bool:
@@ -349,7 +349,7 @@ def tpr_lower_bound(
     false-positive rate is not known enters the bound. The attacker may toss coins between thresholds (the ROC curve's
     hull). From 5 runs on, never above a t-interval over runs.
     """
-    fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
+    fpr = check.inside("fpr", fpr)
     error = _error(confidence)
     seed = checked_seed(seed)
     scores = pool(runs, same_scale=same_scale).comparable(seed).untied(seed)
@@ -369,7 +369,7 @@ def claim_p_value(runs: Runs, curve: TradeOff, *, same_scale: bool = True, seed:
 
 
 def _error(confidence: float) -> float:
-    return 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    return 1.0 - check.inside("confidence", confidence)
 
 
 def _bound(runs: Runs, family: Family, confidence: float, method: str, *, same_scale: bool, seed: int) -> float:

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -52,8 +53,7 @@ class GaussianModel:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cutoff", check.probability("cutoff", self.cutoff, open_high=True))
-        object.__setattr__(self, "ridge", check.non_negative("ridge", self.ridge))
+        check.fields(self, cutoff=partial(check.probability, open_high=True), ridge=check.non_negative)
 
     @classmethod
     def fit(

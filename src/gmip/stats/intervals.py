@@ -84,8 +84,8 @@ def summary(
     statistics and binomials, no approximation); those of AUC (DeLong et al. 1988 on the logit scale), accuracy and
     advantage are normal approximations, checked by simulation.
     """
-    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
-    rates = np.array([check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in fprs])
+    error = 1.0 - check.inside("confidence", confidence)
+    rates = np.array([check.inside("fprs", fpr) for fpr in fprs])
     seed = checked_seed(seed)
     raw = pool(runs, same_scale=same_scale)
     scores = raw.comparable(seed)
@@ -121,7 +121,7 @@ def roc_band(
     Those of the TPRs of `summary`. The lower end is about an attacker who may toss coins between thresholds (the
     concave hull of the ROC curve), the upper end about thresholds alone.
     """
-    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    error = 1.0 - check.inside("confidence", confidence)
     grid = check.probability_array("fprs", fprs)
     if grid.ndim != 1 or grid.size == 0 or grid.min() <= 0.0 or grid.max() >= 1.0:
         raise InvalidArgument(

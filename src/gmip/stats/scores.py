@@ -178,7 +178,7 @@ class ScoreSet:
 
     def posterior(self, prior: float) -> Array:
         """P(member | score) for each candidate, shape (c,), when a share `prior` of the candidates are members."""
-        share = check.probability("prior", prior, open_low=True, open_high=True)
+        share = check.inside("prior", prior)
         if self.calibration is None:
             raise InvalidArgument(
                 f"Attack {self.attack!r} gives no calibration, which a posterior needs",

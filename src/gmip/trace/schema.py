@@ -65,12 +65,11 @@ class ModelOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        check.instance("fix", self.fix, bool)
-        for name in ("grad_sample_mode", "device"):
-            check.instance(name, getattr(self, name), str)
-        if self.max_physical_batch_size is not None:
-            size = check.count("max_physical_batch_size", self.max_physical_batch_size)
-            object.__setattr__(self, "max_physical_batch_size", size)
+        check.fields(self, fix=bool, grad_sample_mode=str, device=str, max_physical_batch_size=check.count)
+
+
+def _seed(name: str, value: object) -> int:
+    return check.seed(value, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +90,7 @@ class Provenance:
     options: ModelOptions = field(default_factory=ModelOptions)
 
     def __post_init__(self) -> None:
-        if self.task is not None:
-            check.instance("task", self.task, str)
-        for name in ("seed", "split_seed"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, check.seed(getattr(self, name)))
-        check.instance("options", self.options, ModelOptions)
+        check.fields(self, task=str, seed=_seed, split_seed=_seed, options=ModelOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +111,7 @@ class LocalTraining:
     clients: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "clients", *(() if self.batch_size is None else ("batch_size",))):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+        check.fields(self, steps=check.count, clients=check.count, batch_size=check.count, learning_rate=check.positive)
 
     def used(self, size: int) -> int:
         """How many of the clients' `size` records together their steps reach: fewer where a pass is not completed."""
@@ -174,13 +166,23 @@ class Header:
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", _parameters(self.parameters))
-        for name in ("num_params", "dataset_size", "batch_size"):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        check.one_of("sampling", self.sampling, SAMPLINGS)
-        check.one_of("dtype", self.dtype, get_args(Dtype))
-        if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+        check.fields(
+            self,
+            parameters=_parameters,
+            **dict.fromkeys(("num_params", "dataset_size", "batch_size", "every", "budget"), check.count),
+            sampling=SAMPLINGS,
+            dtype=get_args(Dtype),
+            clip_norm=check.positive,
+            sample_rate=check.above_zero,
+            max_batch_size=check.count,
+            fingerprints=_fingerprints,
+            provenance=Provenance,
+            base_weights=str,
+            mixes=str,
+            optimizer=str,
+            local=LocalTraining,
+            notes=_plain_json,
+        )
         if self.recorded_params == 0:
             raise InvalidArgument(
                 "has no entries, all are empty", argument="parameters", remedy="record at least one that has some"
@@ -193,46 +195,34 @@ class Header:
                 remedy="count every trainable parameter of the model",
             )
         check.batch_within(self.batch_size, self.dataset_size)
-        if self.sample_rate is not None:
-            object.__setattr__(self, "sample_rate", check.probability("sample_rate", self.sample_rate, open_low=True))
-            if self.sampling != "poisson" or abs(self.sample_rate * self.dataset_size - self.batch_size) > 1.0:
-                raise InvalidArgument(
-                    f"does not go with `sampling` = {self.sampling!r} and batches of {self.batch_size} out of "
-                    f"{self.dataset_size}",
-                    argument="sample_rate",
-                    value=self.sample_rate,
-                    remedy="leave it out",
-                )
+        if self.sample_rate is not None and (
+            self.sampling != "poisson" or abs(self.sample_rate * self.dataset_size - self.batch_size) > 1.0
+        ):
+            raise InvalidArgument(
+                f"does not go with `sampling` = {self.sampling!r} and batches of {self.batch_size} out of "
+                f"{self.dataset_size}",
+                argument="sample_rate",
+                value=self.sample_rate,
+                remedy="leave it out",
+            )
         if self.max_batch_size is not None:
-            object.__setattr__(self, "max_batch_size", check.count("max_batch_size", self.max_batch_size))
             check.largest_batch(self.max_batch_size, self.batch_size, self.sampling)
             if self.sample_rate is not None:
                 raise InvalidArgument("goes with no `sample_rate`", argument="max_batch_size", remedy="leave that out")
-        object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
-        object.__setattr__(self, "recipe", self._checked_recipe(self.recipe))
-        check.instance("provenance", self.provenance, Provenance)
-        object.__setattr__(self, "every", check.count("every", self.every))
-        if self.budget is not None:
-            object.__setattr__(self, "budget", check.count("budget", self.budget))
-        for name, kind in (("base_weights", str), ("mixes", str), ("optimizer", str), ("local", LocalTraining)):
-            if getattr(self, name) is not None:
-                check.instance(name, getattr(self, name), kind)
-        object.__setattr__(self, "notes", _plain_json("notes", self.notes))
+        check.fields(self, recipe=self._checked_recipe)
 
-    def _checked_recipe(self, given: object) -> Recipe | None:
-        if given is None:
-            return None
+    def _checked_recipe(self, name: str, given: object) -> Recipe:
         if not isinstance(given, Recipe):
             raise InvalidArgument(
                 f"must be a gmip.Recipe, not {type(given).__name__}",
-                argument="recipe",
+                argument=name,
                 remedy="pass what else is worth remembering as `notes`",
             )
-        for name in ("dataset_size", "batch_size", "sampling", "max_batch_size"):
-            if getattr(given, name) != getattr(self, name):
+        for size in ("dataset_size", "batch_size", "sampling", "max_batch_size"):
+            if getattr(given, size) != getattr(self, size):
                 raise InvalidArgument(
-                    f"says `{name}` = {getattr(given, name)!r}, and the run has {getattr(self, name)!r}",
-                    argument="recipe",
+                    f"says `{size}` = {getattr(given, size)!r}, and the run has {getattr(self, size)!r}",
+                    argument=name,
                     remedy="pass the recipe of the run",
                 )
         return given.replace(optimizer_options=_plain_json("optimizer_options", given.optimizer_options))
@@ -297,21 +287,21 @@ def fingerprint(*arrays: ArrayLike) -> str:
     return digest.hexdigest()
 
 
-def _parameters(given: object) -> tuple[ParameterSpec, ...]:
+def _parameters(name: str, given: object) -> tuple[ParameterSpec, ...]:
     if not isinstance(given, (tuple, list)) or not given or not all(isinstance(p, ParameterSpec) for p in given):
-        raise InvalidArgument("must be a non-empty tuple of ParameterSpec", argument="parameters")
+        raise InvalidArgument("must be a non-empty tuple of ParameterSpec", argument=name)
     names = [spec.name for spec in given]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise InvalidArgument(
-            f"names {twice[0]!r} more than once", argument="parameters", remedy="give each parameter its own name"
+            f"names {twice[0]!r} more than once", argument=name, remedy="give each parameter its own name"
         )
     return tuple(given)
 
 
-def _fingerprints(given: object) -> dict[str, str]:
+def _fingerprints(name: str, given: object) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(s, str) for item in given.items() for s in item):
-        raise InvalidArgument(f"must map names to strings, not be {given!r}", argument="fingerprints")
+        raise InvalidArgument(f"must map names to strings, not be {given!r}", argument=name)
     return dict(given)
 
 

@@ -387,7 +387,7 @@ def auto_clip(
     ----------
     No member of `task.split(dataset_size, split_seed)` has any influence on it.
     """
-    share = check.probability("quantile", quantile, open_low=True)
+    share = check.above_zero("quantile", quantile)
     norms = gradient_norms(task, dataset_size, split_seed=split_seed, fix=fix)
     return AutoClip(float(f"{np.quantile(norms, share):.3g}"), share, norms.size)
 

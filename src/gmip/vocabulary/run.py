@@ -61,19 +61,17 @@ class SGDSettings:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in ("dataset_size", "batch_size", "num_steps"):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
-            if self.clip_norm / self.batch_size < 1.0e-300:
-                raise InvalidArgument(
-                    "is too small to compute with",
-                    argument="clip_norm",
-                    value=self.clip_norm,
-                    remedy="pass a larger one",
-                )
-        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
-        check.one_of("sampling", self.sampling, SAMPLINGS)
+        check.fields(
+            self,
+            **dict.fromkeys(("dataset_size", "batch_size", "num_steps", "max_batch_size"), check.count),
+            clip_norm=check.positive,
+            noise_std=check.non_negative,
+            sampling=SAMPLINGS,
+        )
+        if self.clip_norm is not None and self.clip_norm / self.batch_size < 1.0e-300:
+            raise InvalidArgument(
+                "is too small to compute with", argument="clip_norm", value=self.clip_norm, remedy="pass a larger one"
+            )
         check.batch_within(self.batch_size, self.dataset_size)
         if self.sampling == "full" and self.batch_size != self.dataset_size:
             raise InvalidArgument(
@@ -83,7 +81,6 @@ class SGDSettings:
                 remedy="set `batch_size` to it, or `sampling` to 'fixed' or 'poisson'",
             )
         if self.max_batch_size is not None:
-            object.__setattr__(self, "max_batch_size", check.count("max_batch_size", self.max_batch_size))
             check.largest_batch(self.max_batch_size, self.batch_size, self.sampling)
         if self.noise_std > 0.0 and self.clip_norm is None:
             raise InvalidArgument(
@@ -153,15 +150,12 @@ class NoisySGD(SGDSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "shaped_noise", check.non_negative("shaped_noise", self.shaped_noise))
-        for name in ("num_params", "rows_per_person"):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        if self.rank is not None:
-            object.__setattr__(self, "rank", check.count("rank", self.rank))
-            if self.rank > self.num_params:
-                raise InvalidArgument(
-                    f"exceeds `num_params` = {self.num_params}", argument="rank", value=self.rank, remedy="lower it"
-                )
+        counts = dict.fromkeys(("num_params", "rows_per_person", "rank"), check.count)
+        check.fields(self, shaped_noise=check.non_negative, **counts)
+        if self.rank is not None and self.rank > self.num_params:
+            raise InvalidArgument(
+                f"exceeds `num_params` = {self.num_params}", argument="rank", value=self.rank, remedy="lower it"
+            )
 
     @property
     def epoch_batches(self) -> tuple[tuple[int, int], ...]:
@@ -241,9 +235,7 @@ class Recipe(SGDSettings):
         if self.sampling == "full":
             object.__setattr__(self, "batch_size", self.dataset_size)
         super().__post_init__()
-        if self.learning_rate is not None:
-            object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
+        check.fields(self, learning_rate=check.positive, optimizer_options=lambda _, given: dict(given))
 
     @property
     def rate(self) -> float:

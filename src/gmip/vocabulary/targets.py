@@ -30,8 +30,7 @@ class Rate:
     fpr: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tpr", check.probability("tpr", self.tpr, open_low=True))
-        object.__setattr__(self, "fpr", check.probability("fpr", self.fpr, open_low=True, open_high=True))
+        check.fields(self, tpr=check.above_zero, fpr=check.inside)
 
     def __str__(self) -> str:
         return f"{typed(self.tpr)}@{typed(self.fpr)}"
@@ -111,6 +110,13 @@ Susceptibility = float | ArrayLike | AnyRecord | None
 MEASURES: tuple[Measure, ...] = ("mu", "tpr", "advantage", "epsilon")
 
 
+def _plain_susceptibility(name: str, given: Any) -> Any:
+    if isinstance(given, str):
+        return check.one_of(name, given, ANY)
+    values = check.susceptibilities(given)
+    return float(values[0]) if values.size == 1 else tuple(values.tolist())
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyTarget:
     """A privacy target: exactly one of mu, TPR, advantage and epsilon, and whose privacy it is about.
@@ -145,39 +151,31 @@ class PrivacyTarget:
     best_of: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self._checked_goal().items():
-            object.__setattr__(self, name, value)
-        check.one_of("notion", self.notion, NOTIONS)
-        if self.rows_per_person is not None:
-            object.__setattr__(self, "rows_per_person", check.count("rows_per_person", self.rows_per_person))
-        if self.best_of is not None:
-            if not (1.0 <= check.number("best_of", self.best_of) < np.inf) or self.notion != "gdp":
-                raise InvalidArgument(
-                    "must be at least 1, and needs `notion` = 'gdp': runs on the same data share what hides a member",
-                    argument="best_of",
-                    value=self.best_of,
-                    remedy="pass such as 10 with `notion` = 'gdp'",
-                )
-            object.__setattr__(self, "best_of", float(self.best_of))
-        object.__setattr__(self, "attacker_knows", check.probability("attacker_knows", self.attacker_knows))
-        given = self.susceptibility
-        if isinstance(given, str):
-            check.one_of("susceptibility", given, ANY)
-        elif given is not None:
-            values = check.susceptibilities(given)
-            plain: Any = float(values[0]) if values.size == 1 else tuple(values.tolist())
-            object.__setattr__(self, "susceptibility", plain)
-        if self.adjacency is not None:
-            check.one_of("adjacency", self.adjacency, ADJACENCIES)
-            if self.notion != "gdp":
-                raise InvalidArgument(
-                    "needs `notion` = 'gdp'", argument="adjacency", remedy="add it, or leave this out"
-                )
-        for name, value in (("susceptibility", given), ("attacker_knows", self.attacker_knows or None)):
-            if self.notion == "gdp" and value is not None:
+        self._check_goal()
+        check.fields(
+            self,
+            notion=NOTIONS,
+            rows_per_person=check.count,
+            best_of=check.number,
+            attacker_knows=check.probability,
+            susceptibility=_plain_susceptibility,
+            adjacency=ADJACENCIES,
+        )
+        gdp = self.notion == "gdp"
+        if self.best_of is not None and not (gdp and 1.0 <= self.best_of < np.inf):
+            raise InvalidArgument(
+                "must be at least 1, and needs `notion` = 'gdp': runs on the same data share what hides a member",
+                argument="best_of",
+                value=self.best_of,
+                remedy="pass such as 10 with `notion` = 'gdp'",
+            )
+        if self.adjacency is not None and not gdp:
+            raise InvalidArgument("needs `notion` = 'gdp'", argument="adjacency", remedy="add it, or leave this out")
+        for name, value in (("susceptibility", self.susceptibility), ("attacker_knows", self.attacker_knows or None)):
+            if gdp and value is not None:
                 raise InvalidArgument("does not apply to `notion` = 'gdp'", argument=name, remedy="leave it out")
 
-    def _checked_goal(self) -> dict[str, Any]:
+    def _check_goal(self) -> None:
         targets = (self.target_mu, self.target_tpr, self.target_advantage, self.target_epsilon)
         given = sum(target is not None for target in targets)
         if given != 1:
@@ -189,21 +187,18 @@ class PrivacyTarget:
             raise InvalidArgument(
                 "belongs to `target_epsilon`", argument="delta", remedy="leave it out, or aim at an epsilon"
             )
-        if self.target_mu is not None:
-            return {"target_mu": check.positive("target_mu", self.target_mu)}
-        if self.target_advantage is not None:
-            return {"target_advantage": check.probability("target_advantage", self.target_advantage, open_low=True)}
-        if self.target_epsilon is not None:
-            if self.delta is None:
-                raise InvalidArgument(
-                    "is missing", argument="delta", remedy="add it beside `target_epsilon`, such as 1e-6"
-                )
-            return {
-                "target_epsilon": check.positive("target_epsilon", self.target_epsilon),
-                "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
-            }
-        wanted = Rate.parse("target_tpr", self.target_tpr)
-        if wanted.tpr <= wanted.fpr:
+        if self.target_epsilon is not None and self.delta is None:
+            raise InvalidArgument("is missing", argument="delta", remedy="add it beside `target_epsilon`, such as 1e-6")
+        check.fields(
+            self,
+            target_mu=check.positive,
+            target_advantage=check.above_zero,
+            target_epsilon=check.positive,
+            delta=check.inside,
+            target_tpr=Rate.parse,
+        )
+        wanted = self.rate
+        if wanted is not None and wanted.tpr <= wanted.fpr:
             raise UnreachableTarget(
                 f"at a false-alarm rate of {wanted.fpr:g} cannot be reached, guessing alone finds {wanted.fpr:g} of "
                 "the members",
@@ -211,7 +206,6 @@ class PrivacyTarget:
                 value=wanted.tpr,
                 remedy="ask for more than that",
             )
-        return {"target_tpr": wanted}
 
     def __str__(self) -> str:
         persons = (self.rows_per_person or 1) > 1
