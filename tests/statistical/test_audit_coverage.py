@@ -17,7 +17,7 @@ from gmip.accounting.families import Gaussian
 from gmip.stats import noticeable_tpr
 from gmip.stats.bounds import METHODS, candidates_needed, claim_p_value, mu_lower_bound, tpr_lower_bound
 from gmip.stats.intervals import summary
-from gmip.stats.scores import RunScores
+from gmip.stats.scores import RunScores, pool
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +30,9 @@ def gaussian(rng, mu, members, non_members):
     return RunScores(rng.normal(mu, 1.0, members), rng.normal(0.0, 1.0, non_members))
 
 
-def mu_bounds(make, simulations, seed=0, **options):
+def mu_bounds(make, simulations, seed=0, same_scale=True, **options):
     rng = np.random.default_rng(seed)
-    return np.array([mu_lower_bound(make(rng), **options) for _ in range(simulations)])
+    return np.array([mu_lower_bound(pool(make(rng), same_scale=same_scale), **options) for _ in range(simulations)])
 
 
 # -- noise ----------------------------------------------------------------------------------------------------------

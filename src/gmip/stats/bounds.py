@@ -285,15 +285,13 @@ Bound = Callable[[Pooled, Family, float, int], float]
 _RATES = (0.001, 0.01, 0.1)
 
 
-def mu_lower_bound(
-    runs: Runs, *, confidence: float = 0.95, method: str = "auto", same_scale: bool = True, seed: int = 0
-) -> float:
+def mu_lower_bound(runs: Runs, *, confidence: float = 0.95, method: str = "auto", seed: int = 0) -> float:
     """Lower confidence bound on the mu of the attack that gave these scores, at least 0.
 
     Parameters
     ----------
-    runs : the scores of one run or of several independent ones; `gmip.stats.pool` of them, for several bounds at less
-        cost.
+    runs : the scores of one run or of several independent ones, or `gmip.stats.pool` of them, which says whether those
+        of different runs can be compared, and makes several bounds at less cost.
     method : "gaussian-sum": how many pairs of a member and a non-member are in the right order (Mann-Whitney), against
         what mu allows. The tightest when the scores are about Gaussian.
         "levels": how many members score above the 0.1%, 1% and 10% highest non-members. The tightest when few records
@@ -301,9 +299,6 @@ def mu_lower_bound(
         "auto": the better of these two, the error split between them.
         "threshold": a threshold chosen on one half of the candidates, Clopper-Pearson bounds on the other.
         "one-run": right answers among guesses about the 5% highest and 5% lowest scores (arXiv 2410.22235).
-    same_scale : whether scores of different runs can be compared. If not, the sum counts pairs within a run only, and
-        elsewhere a score stands for its place among the non-members of its run. If so, membership must not go along
-        with the run: runs that score high as a whole and hold more members look like leakage.
     seed : breaks ties, and draws the halves of "threshold" and the subset of "one-run".
 
     Guarantees
@@ -317,11 +312,11 @@ def mu_lower_bound(
     With fewer than 5 runs the statement is about the runs at hand. From 5 on, "gaussian-sum" and "levels" measure how
     much runs differ, and the statement is about the procedure that made them.
     """
-    return _bound(runs, GaussianFamily(), confidence, method, same_scale=same_scale, seed=seed)
+    return _bound(runs, GaussianFamily(), confidence, method, seed)
 
 
 def epsilon_lower_bound(
-    runs: Runs, *, delta: float, confidence: float = 0.95, method: str = "auto", same_scale: bool = True, seed: int = 0
+    runs: Runs, *, delta: float, confidence: float = 0.95, method: str = "auto", seed: int = 0
 ) -> float:
     """Lower confidence bound on the epsilon that goes with `delta`, at least 0; arguments as in `mu_lower_bound`.
 
@@ -335,12 +330,10 @@ def epsilon_lower_bound(
     """
     family = EpsilonFamily(check.probability("delta", delta, open_high=True))
     used = "levels" if method == "auto" else method
-    return _bound(runs, family, confidence, used, same_scale=same_scale, seed=seed)
+    return _bound(runs, family, confidence, used, seed)
 
 
-def tpr_lower_bound(
-    runs: Runs, fpr: float, *, confidence: float = 0.95, same_scale: bool = True, seed: int = 0
-) -> float:
+def tpr_lower_bound(runs: Runs, fpr: float, *, confidence: float = 0.95, seed: int = 0) -> float:
     """Lower confidence bound on the TPR that an attacker with these scores reaches at the false-positive rate `fpr`.
 
     Guarantees
@@ -352,11 +345,11 @@ def tpr_lower_bound(
     fpr = check.inside("fpr", fpr)
     error = _error(confidence)
     seed = checked_seed(seed)
-    scores = pool(runs, same_scale=same_scale).comparable(seed).untied(seed)
+    scores = pool(runs).comparable(seed).untied(seed)
     return tpr_lower(scores, fpr, error, float(tpr_spread(scores, np.array([fpr]))[0]))
 
 
-def claim_p_value(runs: Runs, curve: TradeOff, *, same_scale: bool = True, seed: int = 0) -> float:
+def claim_p_value(runs: Runs, curve: TradeOff, *, seed: int = 0) -> float:
     """A p-value of the claim that the attack's trade-off function is at least `curve`: small refutes the claim.
 
     The tests of `mu_lower_bound(method="auto")`, at the same guarantees, with `curve` in the place of g_mu: for
@@ -364,7 +357,7 @@ def claim_p_value(runs: Runs, curve: TradeOff, *, same_scale: bool = True, seed:
     """
     if not isinstance(curve, TradeOff):
         raise InvalidArgument(f"must be a TradeOff, not {type(curve).__name__}", argument="curve")
-    tests = _rank_tests(pool(runs, same_scale=same_scale), "auto", checked_seed(seed))
+    tests = _rank_tests(pool(runs), "auto", checked_seed(seed))
     return min(1.0, min(test.p_value(curve.fnr_at) / share for test, share in tests))
 
 
@@ -372,10 +365,10 @@ def _error(confidence: float) -> float:
     return 1.0 - check.inside("confidence", confidence)
 
 
-def _bound(runs: Runs, family: Family, confidence: float, method: str, *, same_scale: bool, seed: int) -> float:
+def _bound(runs: Runs, family: Family, confidence: float, method: str, seed: int) -> float:
     check.one_of("method", method, METHODS)
     alpha, seed = _error(confidence), checked_seed(seed)
-    return _BOUNDS[method](pool(runs, same_scale=same_scale), family, alpha, seed)
+    return _BOUNDS[method](pool(runs), family, alpha, seed)
 
 
 def _rank_bound(method: str, scores: Pooled, family: Family, alpha: float, seed: int) -> float:

@@ -69,13 +69,10 @@ def summary(
     *,
     confidence: float = 0.95,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
-    same_scale: bool = True,
     seed: int = 0,
 ) -> Metrics:
     """AUC, TPR at each of `fprs`, balanced accuracy and advantage of the scores of one or more runs, pooled.
 
-    same_scale : whether scores of different runs can be compared; if not, a score stands for its place among the
-        non-members of its run, and the AUC is that of pairs within a run.
     seed : breaks ties between scores and draws the halves that choose a threshold for each other.
 
     Guarantees
@@ -87,7 +84,7 @@ def summary(
     error = 1.0 - check.inside("confidence", confidence)
     rates = np.array([check.inside("fprs", fpr) for fpr in fprs])
     seed = checked_seed(seed)
-    raw = pool(runs, same_scale=same_scale)
+    raw = pool(runs)
     scores = raw.comparable(seed)
     untied = scores.untied(seed)
     band = _tpr_band(scores, untied, rates, error)
@@ -111,7 +108,6 @@ def roc_band(
     fprs: ArrayLike,
     *,
     confidence: float = 0.95,
-    same_scale: bool = True,
     seed: int = 0,
 ) -> RocBand:
     """The ROC curve of the pooled scores at the rates `fprs` of shape (k,), with a pointwise confidence band.
@@ -128,7 +124,7 @@ def roc_band(
             "must be a non-empty one-dimensional array of rates strictly between 0 and 1", argument="fprs"
         )
     seed = checked_seed(seed)
-    scores = pool(runs, same_scale=same_scale).comparable(seed)
+    scores = pool(runs).comparable(seed)
     return _tpr_band(scores, scores.untied(seed), grid, error)
 
 

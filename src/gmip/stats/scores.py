@@ -379,7 +379,12 @@ class Pooled:
 
 
 def pool(runs: RunScores | Sequence[RunScores] | Pooled, *, same_scale: bool = True) -> Pooled:
-    """Put the runs together. What is pooled already stays as it is: it keeps what was computed from it."""
+    """Put the runs together. What is pooled already stays as it is: it keeps what was computed from it.
+
+    same_scale : whether scores of different runs can be compared. If not, sums count pairs within a run only, and
+        elsewhere a score stands for its place among the non-members of its run. If so, membership must not go along
+        with the run: runs that score high as a whole and hold more members look like leakage.
+    """
     if isinstance(runs, Pooled):
         return runs
     several: Sequence[Any] = [runs] if isinstance(runs, RunScores) else _sequence(runs)

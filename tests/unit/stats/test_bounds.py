@@ -264,7 +264,7 @@ def test_more_runs_say_more_and_runs_that_differ_say_less():
 
 def test_a_single_run_and_a_list_of_it_are_the_same():
     run = gaussian_run(1.0, 100, 100)
-    assert mu_lower_bound(run) == mu_lower_bound([run]) == mu_lower_bound([run], same_scale=False)
+    assert mu_lower_bound(run) == mu_lower_bound([run]) == mu_lower_bound(pool([run], same_scale=False))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -274,11 +274,11 @@ def test_runs_on_their_own_scales(method):
     low = RunScores(rng.normal(0.0, 1.0, 100), rng.normal(0.0, 1.0, 900))
     high = RunScores(rng.normal(9.0, 1.0, 900), rng.normal(9.0, 1.0, 100))
     assert mu_lower_bound([low, high], method=method) > 0.5
-    assert mu_lower_bound([low, high], method=method, same_scale=False) == 0.0
+    assert mu_lower_bound(pool([low, high], same_scale=False), method=method) == 0.0
     runs = [gaussian_run(1.0, 300, 300, seed=k) for k in range(4)]
     moved = [RunScores(np.exp(k * r.members), np.exp(k * r.non_members)) for k, r in enumerate(runs, start=1)]
-    apart = mu_lower_bound(moved, method=method, same_scale=False)
-    assert apart == mu_lower_bound(runs, method=method, same_scale=False)
+    apart = mu_lower_bound(pool(moved, same_scale=False), method=method)
+    assert apart == mu_lower_bound(pool(runs, same_scale=False), method=method)
     assert 0.0 < apart < 1.0
 
 

@@ -102,8 +102,8 @@ def test_summary_depends_on_the_order_of_scores_only():
 def test_runs_on_their_own_scales():
     runs = [gaussian_run(1.0, 100, 200, seed=k) for k in range(3)]
     moved = [RunScores(10.0**k * r.members - 5 * k, 10.0**k * r.non_members - 5 * k) for k, r in enumerate(runs)]
-    apart = summary(moved, same_scale=False)
-    assert apart == summary(runs, same_scale=False)
+    apart = summary(pool(moved, same_scale=False))
+    assert apart == summary(pool(runs, same_scale=False))
     assert apart.auc.value == pytest.approx(np.mean([auc(r.members, r.non_members) for r in runs]), abs=1e-12)
     assert summary(moved).auc.value != pytest.approx(apart.auc.value, abs=0.01)
     assert apart.tpr[0.1].value == pytest.approx(summary(runs).tpr[0.1].value, abs=0.05)
