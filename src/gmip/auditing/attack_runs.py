@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -52,7 +52,10 @@ from gmip.training.loop import initial_model
 from gmip.training.models import dropouts, has_classes
 
 _LEAST_SECONDS: Final = 1.0  # for an attack, however late it is
-_OPTIONAL: Final = ("p_values", "susceptibility")
+# What is stored of an attack: fields of `ScoreSet`, and of `AttackScores` beside them.
+_ARRAYS: Final = ("ids", "scores", "p_values", "susceptibility")
+_PLAIN: Final = ("attack", "calibration", "susceptibility_of", "cut_short", "guessed_seed")
+_BESIDE: Final = ("seconds", "budget", "warnings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -518,45 +521,22 @@ def attack_background(task: Task, target: ModelRecord, attack: Attack, ids: NDAr
 
 def scored_entry(found: AttackScores) -> Entry:
     """What an attack found, for the store."""
-    one = found.scores
-    arrays: dict[str, NDArray[Any]] = {"ids": one.ids, "scores": one.scores}
-    arrays |= {name: getattr(one, name) for name in _OPTIONAL if getattr(one, name) is not None}
-    if one.prediction is not None:
-        arrays |= {"fpr": one.prediction.fpr, "tpr": one.prediction.tpr}
-    fields = {
-        "attack": one.attack,
-        "calibration": one.calibration,
-        "susceptibility_of": one.susceptibility_of,
-        "auc": None if one.prediction is None else one.prediction.auc,
-        "cut_short": one.cut_short,
-        "guessed_seed": one.guessed_seed,
-        "facts": dict(one.facts),
-        "seconds": found.seconds,
-        "budget": found.budget,
-        "warnings": found.warnings,
-    }
-    return Entry(arrays, fields)
+    one, expected = found.scores, found.scores.prediction
+    arrays = {name: array for name in _ARRAYS if (array := getattr(one, name)) is not None}
+    fields: dict[str, Any] = {name: getattr(one, name) for name in _PLAIN} | {"facts": dict(one.facts)}
+    if expected is not None:
+        arrays |= {"fpr": expected.fpr, "tpr": expected.tpr}
+        fields["auc"] = expected.auc
+    return Entry(arrays, {"scores": fields, **{name: getattr(found, name) for name in _BESIDE}})
 
 
 def scored_of(entry: Entry) -> AttackScores:
     """What `scored_entry` was given."""
-    arrays, fields = entry
-    calibration, auc = fields["calibration"], fields["auc"]
-    scores = ScoreSet(
-        ids=arrays["ids"],
-        scores=arrays["scores"],
-        attack=fields["attack"],
-        p_values=arrays.get("p_values"),
-        susceptibility=arrays.get("susceptibility"),
-        susceptibility_of=fields["susceptibility_of"],
-        calibration=None if calibration is None else (calibration[0], calibration[1]),
-        prediction=None if auc is None else ExpectedRoc(fpr=arrays["fpr"], tpr=arrays["tpr"], auc=auc),
-        cut_short=fields["cut_short"],
-        guessed_seed=fields["guessed_seed"],
-        facts=fields["facts"],
-    )
-    said = tuple(fields["warnings"])
-    return AttackScores(scores=scores, seconds=fields["seconds"], warnings=said, budget=fields["budget"])
+    fields = dict(entry.fields)
+    one: dict[str, Any] = {**entry.arrays, **fields.pop("scores")}
+    if "auc" in one:
+        one["prediction"] = ExpectedRoc(**{name: one.pop(name) for name in ("fpr", "tpr", "auc")})
+    return AttackScores(scores=ScoreSet(**one), **fields | {"warnings": tuple(fields["warnings"])})
 
 
 # -- how large the gradients of single records were along a run -------------------------------------------------------
@@ -604,18 +584,15 @@ _MOST: Final = 1000
 _UNKNOWN: Final = "(not known)"
 
 
-@dataclass(frozen=True, eq=False)
-class RecordGroups:
-    """What the groups are, and of each record of the pool, shape (n,), the place of its group in `names`."""
+class RecordGroups(NamedTuple):
+    """What the groups are, and the group of each record of the pool."""
 
     name: str
-    codes: NDArray[np.intp]
-    names: tuple[str, ...]
+    groups: Groups
 
     def of(self, ids: NDArray[Any]) -> Groups:
         """The groups of the records with these ids; only those that they belong to."""
-        found, codes = np.unique(self.codes[ids], return_inverse=True)
-        return Groups(codes.astype(np.intp), tuple(self.names[code] for code in found.tolist()))
+        return Groups(self.groups.codes[ids], self.groups.names).used()
 
 
 def record_groups(task: Task, wanted: str | None) -> RecordGroups | None:
@@ -652,7 +629,7 @@ def _classes(task: Task) -> RecordGroups | None:
     names, codes = np.unique(targets, return_inverse=True)
     if not 2 <= names.size <= _MOST:
         return None
-    return RecordGroups(CLASS, codes.astype(np.intp), tuple(map(str, names.tolist())))
+    return RecordGroups(CLASS, Groups(codes.astype(np.intp), tuple(map(str, names.tolist()))))
 
 
 def _coded(name: str, texts: Sequence[str]) -> RecordGroups:
@@ -663,7 +640,7 @@ def _coded(name: str, texts: Sequence[str]) -> RecordGroups:
             argument="groups",
             remedy=f"name at most {_MOST:,} groups, not records",
         )
-    return RecordGroups(name, codes.astype(np.intp), tuple(text or "(empty)" for text in names.tolist()))
+    return RecordGroups(name, Groups(codes.astype(np.intp), tuple(text or "(empty)" for text in names.tolist())))
 
 
 def _from_file(task: Task, path: Path) -> RecordGroups:

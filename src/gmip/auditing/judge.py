@@ -318,8 +318,8 @@ def attack_outcome(
         roc=measured_curve(shown.members, shown.non_members),
         band=Band(
             fpr=tuple(map(float, grid)),
-            lower=tuple(map(float, np.clip(band.lower, 0.0, 1.0))),
-            upper=tuple(map(float, np.clip(band.upper, 0.0, 1.0))),
+            lower=tuple(map(float, band.lower)),
+            upper=tuple(map(float, band.upper)),
         ),
         auc=_estimate(found.auc),
         tpr_at={rate_key(fpr): _estimate(found.tpr[fpr]) for fpr in fprs},

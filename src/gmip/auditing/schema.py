@@ -503,6 +503,11 @@ class MuBound(Frozen):
     mu: Annotated[float, Field(ge=0.0)]
 
 
+def enough_for(fpr: float, non_members: int) -> bool:
+    """Whether so many non-members are enough for one false alarm at this rate."""
+    return fpr * non_members * (1.0 + 1.0e-9) >= 1.0
+
+
 class AttackOutcome(Frozen):
     """One attack on one run (or on several runs of one recipe: `repeats`)."""
 
@@ -545,12 +550,12 @@ class AttackOutcome(Frozen):
     def tpr(self, fpr: float) -> float:
         """The measured TPR at a rate, as tables have it; else the highest at no more false alarms."""
         if rate_key(fpr) in self.tpr_at:
-            return min(max(self.tpr_at[rate_key(fpr)].value, 0.0), 1.0)
+            return self.tpr_at[rate_key(fpr)].value
         return max(t for f, t in zip(self.roc.fpr, self.roc.tpr, strict=True) if f <= fpr)
 
     def measurable(self, fpr: float) -> bool:
         """Whether the non-members are enough for one false alarm at this rate."""
-        return fpr * self.non_members * (1.0 + 1.0e-9) >= 1.0
+        return enough_for(fpr, self.non_members)
 
     def found(self, fpr: float) -> Estimate | None:
         """The TPR at the goal's FPR: its lower end is the limit that verdicts rest on, which holds for all attacks
@@ -558,9 +563,8 @@ class AttackOutcome(Frozen):
         found = self.tpr_at.get(rate_key(fpr))
         if found is None or not (self.measurable(fpr) or (self.tpr_lower or 0.0) > fpr):
             return None
-        value, lower = (min(max(one, 0.0), 1.0) for one in (found.value, self.tpr_lower or 0.0))
-        lower = max(found.lower, 0.0) if self.tpr_lower is None else lower
-        return Estimate(value=value, lower=min(lower, value), upper=min(max(found.upper, value), 1.0))
+        lower = found.lower if self.tpr_lower is None else min(self.tpr_lower, found.value)
+        return Estimate(value=found.value, lower=lower, upper=found.upper)
 
     @property
     def largest_tie(self) -> float:

@@ -26,6 +26,7 @@ from gmip.auditing.schema import (
     Sees,
     Suspicion,
     Verdict,
+    enough_for,
 )
 from gmip.errors import UnreachableTarget
 from gmip.stats import (
@@ -136,7 +137,7 @@ def with_groups(
 def exposed_group(groups: Sequence[GroupOutcome], fpr: float) -> GroupOutcome | None:
     """The group of which most is found at a rate, by its lower bound; of those with enough non-members."""
     key = rate_key(fpr)
-    able = [one for one in groups if key in one.tpr_at and fpr * one.non_members * (1.0 + 1.0e-9) >= 1.0]
+    able = [one for one in groups if key in one.tpr_at and enough_for(fpr, one.non_members)]
     return max(able, key=lambda one: one.tpr_at[key].lower, default=None)
 
 

@@ -17,6 +17,7 @@ from gmip.auditing.schema import (
     RunAudit,
     Suspicion,
     ThreatModel,
+    enough_for,
 )
 from gmip.auditing.verdict import exposed_group
 from gmip.report import check_words
@@ -296,15 +297,14 @@ def within_group(run: RunAudit, fpr: float) -> str:
     if worst is None:
         return "more is found within a small group"
     found = worst.tpr_at[rate_key(fpr)]
-    between = interval(max(found.lower, 0.0), min(found.upper, 1.0), share=True)
+    between = interval(found.lower, found.upper, share=True)
     return f"{percent(found.value, 'nearest')} ({between}) of the members of the group {worst.group!r} are found"
 
 
 def measured_at(found: AttackOutcome | GroupOutcome, key: str) -> Estimate | None:
     """The TPR at a rate; None where the non-members are too few for one false alarm at that rate."""
-    if found.non_members and float(key) * found.non_members * (1.0 + 1.0e-9) < 1.0:
-        return None
-    return found.tpr_at.get(key)
+    few = found.non_members and not enough_for(float(key), found.non_members)
+    return None if few else found.tpr_at.get(key)
 
 
 # -- several runs -----------------------------------------------------------------------------------------------------

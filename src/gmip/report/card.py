@@ -246,9 +246,8 @@ def _leak(run: RunAudit) -> str:
 
 
 def _found(name: str, found: Estimate) -> Said:
-    value = min(max(found.value, 0.0), 1.0)
-    between = interval(max(found.lower, 0.0), min(found.upper, 1.0), share=True)
-    return [(name, value, percent(value, "nearest")), f" ({between})"]
+    between = interval(found.lower, found.upper, share=True)
+    return [(name, found.value, percent(found.value, "nearest")), f" ({between})"]
 
 
 def _inconclusive(run: RunAudit) -> str:
@@ -307,9 +306,6 @@ def group_row(one: GroupOutcome, run: RunAudit) -> Row:
         label = f"class {label}"  # a class is often a number
     size = f"{count(one.members)} members, {count(one.non_members)} others"
     found = answer_words.measured_at(one, f"{goal.fpr:g}")
-    if found is not None:
-        low, mid, high = (min(max(end, 0.0), 1.0) for end in (found.lower, found.value, found.upper))
-        found = Estimate(value=mid, lower=low, upper=high)
     return Row(one.group, label, size, found, "too few to measure")
 
 

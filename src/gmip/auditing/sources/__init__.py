@@ -12,7 +12,6 @@ from gmip._progress import Watch, silent
 if TYPE_CHECKING:
     from gmip.auditing.attack_runs import AuditedRun, Workplace
     from gmip.auditing.judge import Evidence
-    from gmip.auditing.settings import AttackSettings
     from gmip.tasks import Task
 
 __all__ = ["Source", "TaskSource"]
@@ -37,21 +36,13 @@ class TaskSource(ABC):
     task: str | Task
     several_models: ClassVar[bool] = False
 
-    def evidence(
-        self,
-        seed: int = 0,
-        watch: Watch = silent,
-        *,
-        settings: AttackSettings | None = None,
-        folder: Path | None = None,
-    ) -> Evidence:
-        """What is known about the run, and what attacks find; work in progress is kept in `folder`, if there is one."""
+    def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
+        """What is known about the run, and what attacks find."""
         from gmip.auditing.attack_runs import Workplace, evidence_of
         from gmip.auditing.settings import AttackSettings
 
-        with tempfile.TemporaryDirectory(prefix="gmip-audit-") as temporary:
-            place = folder or Path(temporary)
-            work = Workplace(settings=settings or AttackSettings(), folder=place, seed=seed, watch=watch)
+        with tempfile.TemporaryDirectory(prefix="gmip-audit-") as folder:
+            work = Workplace(settings=AttackSettings(), folder=Path(folder), seed=seed, watch=watch)
             return next(evidence_of([self], work))[1]
 
     @property
