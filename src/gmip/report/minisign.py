@@ -23,8 +23,6 @@ from gmip.errors import InvalidArgument
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["SecretKey", "fresh_key", "public_key", "secret_key", "signature", "signed"]
-
 _KEY, _HASHED, _PLAIN, _CHECKED = b"Ed", b"ED", b"\0\0", b"B2"  # of a key, of a hash; no password, kind of check sum
 _ID, _SEED, _PUBLIC, _SUM = 8, 32, 32, 32  # sizes in bytes
 _KDF: Final = 32 + 8 + 8  # salt and limits; without a password they are unused, and the check sum is, too
