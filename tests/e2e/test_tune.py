@@ -19,7 +19,7 @@ from gmip.accounting.account import account
 from gmip.cli import main
 from gmip.tasks import load
 from gmip.trace import Trace
-from gmip.tuning.recipe_file import read_recipe_file
+from gmip.tuning.recipe_search import read_recipe_file
 
 TASK = """
 import torch

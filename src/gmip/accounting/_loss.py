@@ -121,6 +121,11 @@ def mixture(parts: Sequence[tuple[float, float, Atoms]]) -> Atoms:
     return Atoms(points, np.concatenate(mass0)[order], ones, never, certain, smeared=smeared)
 
 
+def between(x: Array) -> Array:
+    """Standard normal masses between points."""
+    return np.maximum(np.where(x[:-1] < 0.0, np.diff(ndtr(x)), -np.diff(ndtr(-x))), 0.0)
+
+
 def gap_variance(loss: Array, mass: Array) -> float:
     """Variance that a continuous loss gains when it is split between these points."""
     gaps = np.diff(loss)

@@ -11,9 +11,8 @@ from scipy.special import bdtrc
 
 from gmip import _validate as check
 from gmip.accounting._epoch import coarse_epochs as coarse_epochs
-from gmip.accounting._epoch import epoch_atoms
+from gmip.accounting._epoch import epoch_atoms, replaced_epoch
 from gmip.accounting._loss import Atoms
-from gmip.accounting._replaced import replaced_epoch
 from gmip.accounting.claims import ADJACENCY, gdp_claim, gmip_claim, with_cut_batches
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
-from gmip.accounting._loss import TAIL_SCORE, Atoms
+from gmip.accounting._loss import TAIL_SCORE, Atoms, between
 from gmip.accounting.claims import person_claim
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian
@@ -118,7 +118,7 @@ def mixture_atoms(chances: Array, shifts: Array, *, replaced: bool = False) -> A
         loss -= logsumexp(log_weights[:, None] - shifts[:, None] * x[None, :], axis=0)
     at0, chances0 = (-shifts, chances) if replaced else (np.zeros(1), np.ones(1))
     inner0, inner1 = (
-        np.sum([w * _between(x - s) for w, s in zip(each, places, strict=True)], axis=0)
+        np.sum([w * between(x - s) for w, s in zip(each, places, strict=True)], axis=0)
         for each, places in ((chances0, at0), (chances, shifts))
     )
     gap = np.diff(loss)
@@ -141,9 +141,3 @@ def mixture_atoms(chances: Array, shifts: Array, *, replaced: bool = False) -> A
     above = float(chances @ ndtr(shifts - x[-1]))
     never = max(below0 - lifted, 0.0) + (found if replaced else 0.0)
     return Atoms(loss, mass0, mass1, never, found + above, smeared=1.0)
-
-
-def _between(x: Array) -> Array:
-    """Standard normal masses between points."""
-    low, high = ndtr(x), ndtr(-x)
-    return np.maximum(np.where(x[:-1] < 0.0, np.diff(low), -np.diff(high)), 0.0)

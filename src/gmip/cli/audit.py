@@ -258,8 +258,8 @@ def _config(asked: AuditSettings) -> AuditConfig:
 def _print_plan(asked: AuditSettings) -> None:
     """What the audit is going to do, for each attack."""
     from gmip.auditing.audit import sources_of
-    from gmip.auditing.plan import plan_audit
-    from gmip.report import plan_words
+    from gmip.auditing.sources.recorded import plan_audit
+    from gmip.report import sentences
 
     config = _config(asked)
     planned, workers = plan_audit(config, sources_of(config)), config.shadows.asked_workers()
@@ -269,8 +269,8 @@ def _print_plan(asked: AuditSettings) -> None:
         return
     for one in planned:
         if one.work is not None:
-            show.print_people(plan_words.rows(one.work, count), plan_words.title(one), ())
-    print("\n".join(plan_words.notes(planned, count)))
+            show.print_people(sentences.plan_rows(one.work, count), sentences.plan_title(one), ())
+    print("\n".join(sentences.plan_notes(planned, count)))
 
 
 def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None:

@@ -255,7 +255,7 @@ def train(asked: TrainSettings) -> None:
 def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _PlannedRun:
     """All that is decided before training; torch is loaded only once the request has been read."""
     from gmip import tasks, training, tuning
-    from gmip.tuning.recipe_file import read_recipe_file
+    from gmip.tuning.recipe_search import read_recipe_file
 
     name, aim = asked.task or "digits", None
     written = read_recipe_file(name) if asked.in_file else None

@@ -15,7 +15,7 @@ from torch import nn
 
 import gmip
 from gmip.canaries import DirectionCanaries
-from gmip.canaries.noise_test import NoiseTest
+from gmip.canaries.planted import NoiseTest
 from gmip.errors import GmipWarning, InvalidArgument
 
 

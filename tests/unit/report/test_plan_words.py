@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gmip.attacks.work import WorkPlan
-from gmip.auditing.plan import PlannedAttack
-from gmip.report import plan_words
+from gmip.auditing.sources.recorded import PlannedAttack
+from gmip.report import sentences
 
 GIB = 2**30
 WORK = WorkPlan(
@@ -22,7 +22,7 @@ WORK = WorkPlan(
 
 
 def test_a_plan_for_workers_alone_and_for_a_cluster_that_was_not_asked():
-    alone, two, cluster = (dict(plan_words.rows(WORK, count)) for count in (1, 2, None))
+    alone, two, cluster = (dict(sentences.plan_rows(WORK, count)) for count in (1, 2, None))
     assert (alone["time"], alone["memory"]) == ("about 26 s", "2.0 GiB") and "moved in all" not in alone
     assert (two["time with 2 workers"], two["memory of each worker"]) == ("about 16 s", "1.0 GiB")
     assert two["moved in all"] == "22 KiB"  # 2 x 1 KiB and 10 x 2 KiB
@@ -31,6 +31,6 @@ def test_a_plan_for_workers_alone_and_for_a_cluster_that_was_not_asked():
 
 def test_what_is_not_known_is_named():
     planned = [PlannedAttack("a", "glir", WORK), PlannedAttack("a", "lira"), PlannedAttack("a", "x", None, "no steps")]
-    said = " ".join(plan_words.notes(planned, 2))
+    said = " ".join(sentences.plan_notes(planned, 2))
     assert "x on a will not run: no steps" in said and "about 16 s" in said
     assert said.endswith("Not estimated: the check of the record, lira on a.")

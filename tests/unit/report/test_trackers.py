@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gmip.report import evidence, trackers
+from gmip.report import evidence
 from tests.unit.report import sample
 
 
@@ -15,7 +15,7 @@ def test_mlflow_reads_back_numbers_verdict_and_report(tmp_path: Path, monkeypatc
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "store").as_uri())
     with mlflow.start_run() as active:
-        trackers.log_mlflow(sample.exposed())
+        evidence.log_mlflow(sample.exposed())
     found = mlflow.get_run(active.info.run_id).data
     (one,) = evidence.to_metrics(sample.exposed())
     assert {f"gmip/{one.run}/{name}": value for name, value in one.numbers.items()} == found.metrics
@@ -28,7 +28,7 @@ def test_wandb_gets_numbers_verdict_and_report_offline(tmp_path: Path, monkeypat
     for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     run = wandb.init(project="gmip", mode="offline")
-    trackers.log_wandb(sample.exposed(), run)
+    evidence.log_wandb(sample.exposed(), run)
     (one,) = evidence.to_metrics(sample.exposed())
     assert {name: run.summary[f"gmip/{one.run}/{name}"] for name in one.numbers} == one.numbers
     assert run.summary[f"gmip/{one.run}/verdict"] == one.verdict

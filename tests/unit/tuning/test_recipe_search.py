@@ -90,7 +90,7 @@ def test_an_interrupted_search_comes_to_the_same_answer(tmp_path, monkeypatch, f
 
 
 def test_written(tmp_path, found: TuneResult):
-    from gmip.tuning.recipe_file import read_recipe_file
+    from gmip.tuning.recipe_search import read_recipe_file
 
     read = read_recipe_file(write_tuning(found, tmp_path))
     assert read.recipe == found.recipe and read.split_seed == 0 and read.task == "toy"

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,22 @@ import numpy as np
 
 from gmip._io import sha256
 from gmip.accounting.calibrate import with_least_noise
-from gmip.auditing.attack_runs import AuditedRun, Workplace
-from gmip.auditing.settings import recipe_problem
+from gmip.attacks.work import WorkPlan
+from gmip.auditing.attack_runs import (
+    AuditedRun,
+    Workplace,
+    attack_background,
+    choose_candidates,
+    lacking_steps,
+    opened_runs,
+)
+from gmip.auditing.settings import AuditConfig, recipe_problem
 from gmip.auditing.sources import TaskSource
-from gmip.errors import InvalidArgument
+from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks import Task
 from gmip.trace import ModelOptions, Trace
 from gmip.training import count_params, initial_model, recipe_of, train
+from gmip.training.models import usable_device
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 
@@ -168,3 +178,61 @@ def repeat_seed(seed: int, number: int, repeat: int) -> int:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+
+
+# -- what an audit of recorded runs is going to do ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedAttack:
+    """An attack on a run, and what it is going to do.
+
+    work : None where the attack does not say, or cannot run: `error` says why.
+    """
+
+    run: str
+    attack: str
+    work: WorkPlan | None = None
+    error: str | None = None
+
+    def as_json(self, workers: int | None) -> dict[str, Any]:
+        """Fields for programs; without the sums where nobody knows how many workers there are."""
+        found: dict[str, Any] = {"run": self.run, "attack": self.attack, "error": self.error, "work": None}
+        if self.work is not None:
+            found["work"] = dataclasses.asdict(self.work)
+            if workers is not None:
+                sums = {"seconds": self.work.seconds(workers), "bytes_moved": self.work.bytes_moved(workers)}
+                found["work"] |= sums
+        return found
+
+
+def plan_audit(config: AuditConfig, sources: Sequence[TaskSource], task: Task | None = None) -> list[PlannedAttack]:
+    """What the attacks of an audit of recorded runs are going to do, without what an earlier attempt has finished.
+
+    A piece of each is measured; nothing is trained, attacked or written.
+    """
+    if config.repeats > 1 or not all(isinstance(one, Recorded) for one in sources):
+        raise InvalidArgument(
+            "A plan is made for recorded runs, and this audit would train or read others first",
+            remedy="pass recorded runs, and `repeats` = 1",
+        )
+    settings = config.model_copy(update={"device": usable_device(config.device)})
+    work = Workplace(settings=settings, folder=Path(config.out), seed=config.seed or 0)
+    runs, attacks = opened_runs(sources, work)
+    found = []
+    for run in runs:
+        ids = choose_candidates(run.target, settings.candidates, work.seed)
+        share = None if settings.budget is None else settings.budget / len(attacks)
+        for attack in attacks:
+            error: GmipError | None = lacking_steps(run, attack)
+            plan = None
+            if error is None:
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", GmipWarning)  # the audit says them
+                        others = attack_background(run.task, run.target, attack, ids)
+                        plan = attack.planned(run.task, run.target, ids, others, budget=share)
+                except (InvalidArgument, UnsupportedModel) as problem:
+                    error = problem
+            found.append(PlannedAttack(run.name, attack.name, plan, None if error is None else str(error)))
+    return found

@@ -16,7 +16,6 @@ from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.attacks.arrays import Answers, Form, ReferenceAnswers, read_answers
-from gmip.auditing.by_person import by_person
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.schema import RunFacts, SourceKind
 from gmip.auditing.score_table import (
@@ -25,6 +24,7 @@ from gmip.auditing.score_table import (
     Columns,
     ScoreTable,
     TableBuilder,
+    by_person,
     one_dimensional,
     read_scores,
     scores_of,
