@@ -9,6 +9,7 @@ claim, and exposed-RUN.csv the own mu of each record. For a run of yours, gmip a
 
 from __future__ import annotations
 
+import math
 import sys
 
 from gmip.auditing import make_config, run_audit
@@ -21,14 +22,15 @@ RUNS = [
 ]
 
 
-def main(folder: str) -> None:
+def main(folder: str = "audit-individual") -> None:
     audited = run_audit(make_config({"task": "digits", "runs": RUNS, "attacks": ["glir"], "seed": 1, "out": folder}))
     written = write_report(audited, folder, candidates=audited.candidates)
     for run in audited.runs:
         who = [one for one in audited.candidates[run.name] if one.member and one.own_mu is not None]
-        own = {one.id: one.own_mu for one in who}
+        least = sorted(who, key=lambda one: one.own_mu, reverse=True)[:3]
         print(f"{run.name}: {sentences.individual(run)}")
-        print("Least protected members:", ", ".join(f"{id} ({own[id]:.2f})" for id in sorted(own, key=own.get)[:-4:-1]))
+        shown = ", ".join(f"{one.id} ({math.ceil(100.0 * one.own_mu) / 100.0:.2f})" for one in least)
+        print(f"Least protected members: {shown}")
     print(f"Report: {written.html}")
 
 

@@ -288,14 +288,21 @@ def beside(rows: Sequence[Row]) -> Drawing:
             axes.plot([0.0, 1.0], [0.0, 1.0], color=figures.GREY, linewidth=0.9)
             axes.plot(RATES, band([bound | {"candidates": 0}]).mean, color=figures.BLACK, linewidth=3.0, alpha=0.35)
             axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
-        for name, colour in _COLOURS.items():
-            if (shown := READ_OFF.get((name, panel))) is not None:
+            axes.text(0.97, 0.3, f"AUC: analytical {bound['auc']:.3f}", ha="right", color=figures.GREY)
+        read = any(part == panel for _, part in READ_OFF)
+        if not read:
+            published.text(0.97, 0.2, "no numbers: “tight”", ha="right", color=figures.GREY)
+        for height, (name, colour) in zip((0.21, 0.12, 0.03), _COLOURS.items(), strict=True):
+            shown, found = READ_OFF.get((name, panel)), by_curve(rows, task=name, panel=panel).get("paper")
+            there, ours = f"about {read_off_area(shown):.2f}" if shown else "not shown", "no data here"
+            if shown is not None:
                 published.plot([0.0, *READ_OFF_AT, 1.0], [0.0, *shown, 1.0], "o-", color=colour, markersize=3.0)
-            found = by_curve(rows, task=name, panel=panel).get("paper")
             if found is not None:
                 here.plot(RATES, found.mean, color=colour, label=TITLES[name])
-        if not any(part == panel for _, part in READ_OFF):
-            published.text(0.68, 0.15, "no numbers published:\n“tight”", ha="center", color=figures.GREY)
+                ours = f"{found.auc:.3f}"
+            if read:
+                published.text(0.97, height, f"{TITLES[name]} {there}", ha="right", color=colour)
+            here.text(0.97, height, f"{TITLES[name]} {ours}", ha="right", color=colour)
         here.set_xlabel("False-positive rate")
     for axes, title in zip(grid[:, 0], ("As published", "Measured here"), strict=True):
         axes.set_ylabel(f"{title}\nTrue-positive rate")
@@ -308,6 +315,11 @@ def beside(rows: Sequence[Row]) -> Drawing:
         ncols=3,
     )
     return Drawing("beside", figure, f"{TITLE}: the paper's figure above, ours below, on the same axes.")
+
+
+def read_off_area(tprs: Sequence[float]) -> float:
+    """The AUC of a curve of READ_OFF."""
+    return float(np.trapezoid([0.0, *tprs, 1.0], [0.0, *READ_OFF_AT, 1.0]))
 
 
 def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:

@@ -25,7 +25,7 @@ from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, Study, judged
 from reproduction.experiments import audit, utility
 from reproduction.linear_heads import Heads, start_of, train_heads
-from reproduction.paper import AUDIT_SIZES, READ_OFF, READ_OFF_AT, TARGET_MUS, UTILITY, recipe_for
+from reproduction.paper import AUDIT_SIZES, READ_OFF, TARGET_MUS, UTILITY, recipe_for
 
 TITLE: Final = "What three defects of the released code do"
 
@@ -211,7 +211,7 @@ def _claim(rows: Sequence[Row], task: str, part: str) -> Claim:
         told = f"AUC {right.mean():.3f} to {wrong.mean():.3f}"
         shown = READ_OFF.get((task, part))
         if shown:
-            told += f"; the authors' notebook shows about {_area(shown):.2f}"
+            told += f"; the authors' notebook shows about {audit.read_off_area(shown):.2f}"
     moved = float(change.mean())
     return Claim(
         what=f"{UTILITY[task].title}: {what}",
@@ -221,11 +221,6 @@ def _claim(rows: Sequence[Row], task: str, part: str) -> Claim:
         words="" if moved > 2.0 * error else "Not clear from these seeds." if moved > -2.0 * error else "The reverse.",
         ours=True,
     )
-
-
-def _area(tprs: Sequence[float]) -> float:
-    """The area under a curve of a few points."""
-    return float(np.trapezoid([0.0, *tprs, 1.0], [0.0, *READ_OFF_AT, 1.0]))
 
 
 def probe() -> list[Row]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gmip._numbers import number
 from gmip.report import read_result
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "individual_mus.py"
@@ -27,4 +28,6 @@ def test_the_example_ends_in_the_same_report(tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "plain: Exposure of single records" in said and "of them exceed the claim (mu " in said
     assert said.count("Least protected members: ") == 2
+    largest = max(rows, key=lambda row: float(row["own_mu"]))
+    assert f"members: {largest['id']} ({number(float(largest['own_mu']), 'up')})" in said
     assert "Own mu" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
