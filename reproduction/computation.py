@@ -124,11 +124,12 @@ def _key(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> _CellKe
 
 
 def _stores(folder: Path, experiments: Sequence[Experiment], probes: Mapping[str, Sequence[Row]]) -> dict[str, Store]:
-    """A store of finished cells for each experiment; two figures of the same rows share one. What the code gives in
-    the probe is a fact of the store, in few digits: a result has no cells of older code."""
+    """A store of finished cells for each experiment; two figures of the same rows share one. Its facts are the
+    constants and what the code gives in the probe, in few digits: a result has no cells of older code."""
     make_folder(folder, shared=True)
     write(folder / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
-    facts = {name: {"probe": to_csv(rows, digits=3)} for name, rows in probes.items()}
+    constants = {one.source: json.dumps(dict(one.constants), sort_keys=True) for one in experiments}
+    facts = {n: {"probe": to_csv(rows, digits=3), "constants": constants[n]} for n, rows in probes.items()}
     return {
         one.source: Store(folder, one.source, facts[one.source], version=str(one.version), shared=True)
         for one in experiments

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gmip._validate import did_you_mean
@@ -98,6 +98,7 @@ class Experiment:
     probe : rows of a small computation on bundled or simulated data, in seconds, by the functions that `run` uses.
         They are stored with each cell and with the result. Cells of other code are computed again, and a test computes
         the probe again: a result that other code made is noticed, whatever else has changed.
+    constants : numbers that decide the rows, are in no cell, and that the probe does not show (sizes, rates); as JSON.
     shows : the name of the experiment whose cells (with the same `cells`, `run` and `version`) are shown here in
         another way: they are computed once for both. None: its own.
     """
@@ -114,6 +115,7 @@ class Experiment:
     table: Callable[[Sequence[Row]], Table]
     claims: Callable[[Sequence[Row]], list[Claim]]
     probe: Callable[[], list[Row]]
+    constants: Mapping[str, Any] = field(default_factory=dict)
     shows: str | None = None
 
     @property
@@ -122,9 +124,10 @@ class Experiment:
         return self.shows or self.name
 
     def decided_by(self) -> str:
-        """A hash of the version and of all cells of a full run: what decides the rows besides the code."""
+        """A hash of the version, the constants and all cells of a full run: what decides the rows besides the code."""
         cells = [[type(cell).__name__, dataclasses.asdict(cell)] for cell in self.cells(False)]
-        return hashlib.sha256(json.dumps([self.version, cells], sort_keys=True).encode()).hexdigest()[:16]
+        facts = json.dumps([self.version, cells, dict(self.constants)], sort_keys=True)
+        return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ __all__ = [
     "READ_OFF_AT",
     "TARGET_MUS",
     "UTILITY",
+    "UTILITY_SIZES",
     "Accounting",
     "Setting",
     "free_from",
@@ -58,6 +59,10 @@ UTILITY: Final = {
     "cifar10": _setting("CIFAR-10", 48_000, 650, 400, 10, 500.0),
     "purchase": _setting("Purchase", 54_855, 2_580, 795, 3, 2_000.0),
     "adult": _setting("Adult", 43_000, 1_026, 1_000, 20, 800.0),
+}
+UTILITY_SIZES: Final = {
+    name: [setting.run.dataset_size, setting.run.batch_size, setting.run.num_steps, setting.run.clip_norm]
+    for name, setting in UTILITY.items()
 }
 # Table of the verification experiment: (d, n) of one full-batch step.
 AUDIT_SIZES: Final = {"cifar10": (650, 500), "purchase": (2_580, 1_970), "adult": (1_026, 790)}

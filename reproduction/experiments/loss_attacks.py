@@ -26,7 +26,7 @@ from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
 from reproduction.experiments.audit import ADAM, TITLES, audit_task, check_sizes, recipe_of
 from reproduction.linear_heads import start_of, train_apart
-from reproduction.paper import AUDIT_SIZES, UTILITY, recipe_for
+from reproduction.paper import AUDIT_SIZES, UTILITY, UTILITY_SIZES, recipe_for
 from reproduction.roc_curves import Band, Curves, area_table, attack_row, by_curve, curve_row, draw_all, legend
 
 TITLE: Final = "Attacks on the loss"
@@ -314,4 +314,5 @@ EXPERIMENT: Final = Experiment(
     table=table,
     claims=claims,
     probe=probe,
+    constants={"audit": AUDIT_SIZES, "run": ADAM, "background": _BACKGROUND, "utility": UTILITY_SIZES},
 )

@@ -25,7 +25,7 @@ from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, Study, judged
 from reproduction.experiments import audit, utility
 from reproduction.linear_heads import Heads, start_of, train_heads
-from reproduction.paper import AUDIT_SIZES, READ_OFF, TARGET_MUS, UTILITY, recipe_for
+from reproduction.paper import AUDIT_SIZES, READ_OFF, TARGET_MUS, UTILITY, UTILITY_SIZES, recipe_for
 
 TITLE: Final = "What three defects of the released code do"
 
@@ -270,6 +270,7 @@ DEFECTS: Final = Experiment(
     table=table,
     claims=claims,
     probe=probe,
+    constants={"audit": audit.CONSTANTS, "utility": UTILITY_SIZES},
 )
 RELEASED: Final = Study(
     "Experiments of the paper in the settings of its released code",

@@ -14,7 +14,7 @@ from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
-from reproduction.paper import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from
+from reproduction.paper import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, UTILITY_SIZES, free_from
 
 TITLE: Final = "Noise for a level of privacy"
 
@@ -234,4 +234,5 @@ EXPERIMENT: Final = Experiment(
     table=table,
     claims=claims,
     probe=probe,
+    constants={"sizes": UTILITY_SIZES, "published": NOISE},
 )

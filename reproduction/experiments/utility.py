@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -21,9 +21,19 @@ from gmip.tuning import SearchRecords
 from gmip.vocabulary import Recipe
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
-from reproduction.experiments.audit import released_rate
+from reproduction.experiments.audit import RELEASED, released_rate
 from reproduction.linear_heads import rungs, start_of, train_heads, train_ladder, with_multiplier
-from reproduction.paper import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, Accounting, free_from, load_task, recipe_for
+from reproduction.paper import (
+    ACCOUNTINGS,
+    NOISE,
+    TARGET_MUS,
+    UTILITY,
+    UTILITY_SIZES,
+    Accounting,
+    free_from,
+    load_task,
+    recipe_for,
+)
 
 TITLE: Final = "Accuracy at a level of privacy"
 
@@ -83,14 +93,24 @@ def run(cell: Runs) -> list[Row]:
     assert cell.task is not None
     task = load_task(cell.task)
     plan = UTILITY[task.name].run
-    recipe = recipe_for(task, plan)
+    noise = {(arm, mu): noise_of(task.name, arm, mu) for arm in ACCOUNTINGS for mu in cell.levels}
+    free = {arm: _finite(free_from(plan, arm)) for arm in ACCOUNTINGS}
+    return _trained(cell, task, recipe_for(task, plan), noise, free)
+
+
+def _trained(
+    cell: Runs,
+    task: Task,
+    recipe: Recipe,
+    noise: Mapping[tuple[str, float], float],
+    free: Mapping[str, float | None],
+) -> list[Row]:
+    """noise : of each accounting and level; free : the mu from which an accounting asks for none."""
     if cell.setting == "released":
         recipe = recipe.replace(learning_rate=released_rate(task), sampling="shuffled")
-    recipes = {
-        (arm, mu): recipe.replace(noise_std=noise_of(task.name, arm, mu)) for arm in ACCOUNTINGS for mu in cell.levels
-    }
+    recipes = {key: recipe.replace(noise_std=noise_std) for key, noise_std in noise.items()}
     if cell.setting == "ours":
-        recipes |= _tuned(cell, task, recipe, {key: each.noise_std for key, each in recipes.items()})
+        recipes |= _tuned(cell, task, recipe, noise)
     members = task.pool[task.split(recipe.dataset_size, cell.seed).members]
     classes = int(task.pool.targets.max()) + 1
     plans = list(recipes.values())
@@ -107,7 +127,7 @@ def run(cell: Runs) -> list[Row]:
             "noise_std": each.noise_std,
             "test_accuracy": float(test),
             "train_accuracy": float(train),
-            "no_noise_from": _finite(free_from(plan, _accounted_as(arm))),
+            "no_noise_from": free[_accounted_as(arm)],
         }
         for ((arm, mu), each), (test, train) in zip(recipes.items(), accuracies, strict=True)
     ]
@@ -118,7 +138,7 @@ def _accounted_as(arm: str) -> str:
 
 
 def _tuned(
-    cell: Runs, task: Task, recipe: Recipe, noise: dict[tuple[str, float], float]
+    cell: Runs, task: Task, recipe: Recipe, noise: Mapping[tuple[str, float], float]
 ) -> dict[tuple[str, float], Recipe]:
     """The best clipping norm and learning rate of each notion and level.
 
@@ -387,13 +407,18 @@ def _recipe(rows: Sequence[Row], task: str) -> Claim:
 
 
 def probe() -> list[Row]:
-    """The noise of a level, and accuracies of some heads on digits."""
+    """The noise of a level, and what would come out on digits."""
     task = load("digits")
-    rows: list[Row] = [{"noise": noise_of("cifar10", arm, TARGET_MUS[1])} for arm in ACCOUNTINGS]
-    recipe = task.recipe.replace(dataset_size=500, batch_size=100, num_steps=20, clip_norm=5.0, optimizer="Adam")
-    plans = [recipe.replace(noise_std=noise, learning_rate=rate) for noise in (0.0, 0.05) for rate in _RATES]
-    heads = train_heads(task.pool[:500], plans, seed=0, classes=10, initial=start_of(task, 0))
-    return rows + [{"accuracy": float(value)} for value in heads.accuracy(task.test)]
+    asked = {arm: noise_of("cifar10", arm, TARGET_MUS[1]) for arm in ACCOUNTINGS}
+    rows: list[Row] = [{"noise": noise_std} for noise_std in asked.values()]
+    recipe = task.recipe.replace(dataset_size=500, batch_size=100, num_steps=20, clip_norm=0.5, optimizer="Adam")
+    recipe = recipe.replace(learning_rate=8.0e-3)
+    for scale in (0.0, 0.003):
+        noise = {(arm, 1.0): scale * noise_std for arm, noise_std in asked.items()}
+        for setting in ("ours", "released"):
+            cell = Runs(task="digits", seed=0, levels=(1.0,), setting=setting)
+            rows += _trained(cell, task, recipe, noise, dict.fromkeys(asked))
+    return rows
 
 
 EXPERIMENT: Final = Experiment(
@@ -412,4 +437,9 @@ EXPERIMENT: Final = Experiment(
     table=table,
     claims=claims,
     probe=probe,
+    constants={
+        "sizes": UTILITY_SIZES,
+        "released": RELEASED,
+        "tuned": [_CLIP_NORMS, _RATES, _RUNGS, _TUNING_SEED],
+    },
 )

@@ -40,11 +40,14 @@ def test_what_is_missing_is_computed(the_toy, tmp_path):
 
 
 def test_a_new_version_of_the_experiment_and_other_code_are_computed_anew(the_toy, tmp_path):
-    """Cells that other code computed are in no result: the probe tells."""
-    for version, one in ((1, 1.5), (2, 1.5), (2, 1.6), (2, 1.6001)):
-        newer = dataclasses.replace(the_toy.EXPERIMENT, version=version, probe=lambda one=one: [{"one": one}])
+    """Cells that other code computed are in no result: the probe and the constants tell."""
+    hashes = set()
+    for version, one, rate in ((1, 1.5, 1), (2, 1.5, 1), (2, 1.6, 1), (2, 1.6001, 1), (2, 1.6, 2)):
+        changes = {"version": version, "probe": lambda one=one: [{"one": one}], "constants": {"rate": rate}}
+        newer = dataclasses.replace(the_toy.EXPERIMENT, **changes)
+        hashes.add(newer.decided_by())
         reproduce(Study("Toys", "", (newer,)), [], tmp_path, workers=ALONE)
-    assert len(the_toy.calls) == 12
+    assert len(the_toy.calls) == 16 and len(hashes) == 3
 
 
 def test_missing_data_are_named_and_the_rest_goes_on(the_toy, tmp_path, monkeypatch):
