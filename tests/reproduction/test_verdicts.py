@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def half(rows, **changes):
 
 LOW = roc_curves.column(roc_curves.RATES[0])
 # (claims, what the claim's title contains, rows on which it agrees, differs, is contradicted)
-RULES = [
+RULES: list[tuple[Any, ...]] = [
     (
         convergence.claims,
         "approaches",
