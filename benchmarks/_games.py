@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -33,15 +33,15 @@ def network() -> nn.Module:
 
 
 class Book:
-    """All rows, in a file. `only`: the attacks that are run; None: all."""
+    """All rows, in a file. `only`: the attacks that are run; None: all. `numbers`: the columns beside the key."""
 
-    def __init__(self, path: Path, only: Iterable[str] | None = None) -> None:
-        self.path, self.only = path, None if only is None else set(only)
+    def __init__(self, path: Path, only: Iterable[str] | None = None, *, numbers: Sequence[str] = NUMBERS) -> None:
+        self.path, self.only, self.numbers = path, None if only is None else set(only), numbers
         self.rows: list[Row] = []
         if path.exists():
             with path.open(newline="", encoding="utf-8") as file:
                 for line in csv.DictReader(file):
-                    numbers = {key: float(line[key]) for key in NUMBERS if line[key]}
+                    numbers = {key: float(line[key]) for key in numbers if line[key]}
                     named = {"part": line["part"], "setting": line["setting"], "attack": line["attack"]}
                     self.rows.append(named | {"seed": int(line["seed"]), "null": line["null"] == "yes"} | numbers)
         self._known = {self._key(row) for row in self.rows}
@@ -59,9 +59,9 @@ class Book:
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if new:
-                writer.writerow([*KEYS, *NUMBERS])
+                writer.writerow([*KEYS, *self.numbers])
             keys = [row["part"], row["setting"], row["seed"], "yes" if row["null"] else "no", row["attack"]]
-            writer.writerow([*keys, *(f"{row[key]:.6g}" if key in row else "" for key in NUMBERS)])
+            writer.writerow([*keys, *(f"{row[key]:.6g}" if key in row else "" for key in self.numbers)])
         self.rows.append(row)
         self._known.add(self._key(row))
 

@@ -1,8 +1,12 @@
 """Rehearsal of checkpoints, rounds of FedAvg and recorded steps: AUC, members found at 1% false alarms, and nulls.
 
-python benchmarks/rehearsal.py [--seeds 10,11,12] [NAME ...]    (CIFAR-10 from GMIP_DATA)
+    GMIP_DATA=... python benchmarks/rehearsal.py [--seeds 10,11,12] [NAME ...] [--docs]
+    python benchmarks/rehearsal.py --show [--docs]
 
-LiRA and RMIA have 16 shadow models, trained by the same loop on records of the list.
+Each run is played again with nobody of the list in. LiRA and RMIA have 16 shadow models, trained by the same loop on
+records of the list. Every attack on a run is a row of benchmarks/rehearsal.csv (--keep) the moment the run is done, and
+is not repeated while the row is there. Tables are means over the seeds of the file; --docs writes them into
+docs/evidence/rehearsal.md, between the comments that name them.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from unittest import mock
 
 import numpy as np
 import torch
+from _games import Book, markdown
+from _harness import Row, written
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -37,8 +43,12 @@ from gmip.training import record
 from gmip.training.models import trainable_parameters
 from gmip.vocabulary import Recipe
 
+HERE = Path(__file__).parent
 STRANGERS = 300
 SHADOWS = 16
+DECOYS = 200  # of `Rehearsal`, by default
+NUMBERS = ("auc", "tpr", "p5", "p1", "in", "out", "self-play", "rho", "used", "seconds")
+FACTS = {"self-play": "self_play_auc", "rho": "rho"}
 RUNS: dict[str, dict[str, Any]] = {
     "cnn-sgd": {"optimizer": "SGD", "learning_rate": 0.05, "batch_size": 20, "epochs": 4},
     "cnn-momentum": {"optimizer": "SGD", "learning_rate": 0.02, "batch_size": 50, "options": {"momentum": 0.9}},
@@ -146,8 +156,18 @@ def lora() -> tuple[Examples, Any, int]:
 DATA: dict[str, Callable[[], tuple[Examples, Any, int]]] = {"cifar": cifar, "digits": digits, "lora": lora}
 
 
-def measure(name: str, seed: int, *, null: bool = False) -> dict[str, Any] | str:
-    """Train and attack; numbers by column, or why there are none."""
+def rates(scores: Any, member: Any, strangers: Any = None) -> Row:
+    """AUC, the share of members found at 1% false alarms, and of strangers, by their p-values, with small ones."""
+    ins, outs = scores[member], scores[~member]
+    row = {"auc": float(auc(ins, outs)), "tpr": float((ins > np.quantile(outs, 0.99)).mean()), "in": len(ins)}
+    row["out"] = len(outs)
+    if strangers is not None:
+        row |= {f"p{percent}": float((strangers <= percent / 100).mean()) for percent in (5, 1)}
+    return row
+
+
+def measure(name: str, seed: int, *, null: bool = False) -> dict[str, Row] | str:
+    """Train and attack; rows by attack, or why there are none."""
     run = {"epochs": 3, "options": {}, "data": "cifar", "cosine": False} | RUNS[name]
     data, make, size = DATA[run["data"]]()
     recipe = Recipe(
@@ -192,63 +212,28 @@ def told(
     seconds: float,
     fit: Callable[[Any, int], nn.Module] | None,
     seed: int,
-) -> dict[str, Any]:
-    """The columns of a row; `fit` trains a shadow model, None: nobody was in, and none are trained."""
+) -> dict[str, Row]:
+    """Rows by attack; `fit` trains a shadow model, None: nobody was in, and none are trained."""
     member = np.isin(found.ids, inside)
     strangers = found.p_values if fit is None else found.p_values[~member]
-    row = {
-        "rehearsal": (found.scores[member], found.scores[~member]),
-        "p": [(strangers <= level).mean() for level in (0.05, 0.01)],
-        "self-play": found.facts.get("self_play_auc", np.nan),
-        "rho": found.facts.get("rho", np.nan),
-        "publications": found.facts["publications"],
-        "seconds": seconds,
-    }
+    row = {"seconds": seconds, "used": found.facts["publications"]} | rates(found.scores, member, strangers)
+    row |= {name: found.facts[key] for name, key in FACTS.items() if key in found.facts}
     if fit is None:
-        return row
+        return {"rehearsal": row}
 
     def answers(one: nn.Module) -> Answers:
         with torch.no_grad():
             logits = one.eval()(task.pool.inputs[ids]).double().numpy()
         return read_answers("logits", logits, task.pool.targets[ids].numpy())
 
-    rng, shadows = np.random.default_rng(seed), []
+    rng, shadows, rows = np.random.default_rng(seed), [], {"rehearsal": row}
     for number in range(SHADOWS):
-        rows = rng.choice(ids, len(inside), replace=False)
-        shadows.append(ReferenceAnswers(answers(fit(rows, 1000 * (seed + 1) + number)), np.isin(ids, rows)))
+        some = rng.choice(ids, len(inside), replace=False)
+        shadows.append(ReferenceAnswers(answers(fit(some, 1000 * (seed + 1) + number)), np.isin(ids, some)))
     for name, one in array_attacks(answers(model), shadows).items():
         if name in ("loss", "lira", "rmia"):
-            row[name] = (one.scores[member], one.scores[~member])
-    return row
-
-
-def table(head: str, names: list[str], seeds: list[int], play: Callable[..., dict[str, Any] | str]) -> None:
-    """Means over seeds, and the same with nobody of the list in."""
-    columns = ["loss", "LiRA-16", "RMIA-16", "rehearsal", "others at p <= 5%, 1%", "self-play", "rho", "used", "CPU s"]
-    columns += ["nobody in: AUC", "p <= 5%, 1%", "rho"]
-    print(f"| {head} | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
-    for name in names:
-        both = [[play(name, seed, null=null) for seed in seeds] for null in (False, True)]
-        runs, nulls = ([one for one in part if not isinstance(one, str)] for part in both)
-        cells = [name]
-        for key in ("loss", "lira", "rmia", "rehearsal"):
-            cells.append(mean_rates([one[key] for one in runs]) if runs else "")
-
-        def mean(part: list[Any], key: str, digits: int) -> str:
-            return f"{np.mean([one[key] for one in part]):.{digits}f}" if part else ""
-
-        def shares(part: list[Any]) -> str:
-            return ", ".join(f"{share:.1%}" for share in np.mean([one["p"] for one in part], axis=0)) if part else ""
-
-        cells += [shares(runs), mean(runs, "self-play", 3), mean(runs, "rho", 2)]
-        cells += [mean(runs, "publications", 1), mean(runs, "seconds", 1)]
-        areas = [auc(*one["rehearsal"]) for one in nulls]
-        error = f" ± {chance([one['rehearsal'] for one in nulls]):.3f}" if nulls else ""
-        cells += [f"{np.mean(areas):.3f}{error}" if nulls else "", shares(nulls), mean(nulls, "rho", 2)]
-        print(f"| {' | '.join(cells)} |", flush=True)
-        for seed, one in zip([*seeds, *seeds], [*both[0], *both[1]], strict=True):
-            if isinstance(one, str):
-                print(f"{name}, seed {seed}: refused: {one}", flush=True)
+            rows[name] = rates(one.scores, member)
+    return rows
 
 
 def train(task: Task, rows: Any, run: dict[str, Any], seed: int) -> tuple[nn.Module, list[Moment], list[Way]]:
@@ -426,7 +411,7 @@ NETWORKS = {
 STEPS = {f"{prefix}{kind}": (network, kind) for prefix, network in NETWORKS.items() for kind in network.kinds}
 
 
-def measure_step(name: str, seed: int, *, null: bool = False) -> dict[str, Any]:
+def measure_step(name: str, seed: int, *, null: bool = False) -> dict[str, Row]:
     """One recorded full-batch step (or eight) after 20 others, attacked by decode as if nothing were done to the mean
     of the records' gradients, and by rehearsal."""
     network, kind = STEPS[name]
@@ -465,51 +450,20 @@ def measure_step(name: str, seed: int, *, null: bool = False) -> dict[str, Any]:
             for _ in range(steps):
                 step()
         trace, ids = Trace.open(Path(folder) / "run"), np.sort(np.concatenate([inside, outside]))
-        found = {}
-        for attack in (Decode(), RehearsalSteps(rehearsals=40, seed=seed)):
+        found: dict[str, Row] = {}
+        for key, attack in (("decode", Decode()), ("rehearsal", RehearsalSteps(rehearsals=40, seed=seed))):
+            start = time.process_time()
             try:
                 told = attack.run(task, trace, ids, background)
             except GmipError as error:
-                found[f"{attack.name} refused"] = str(error)
+                print(f"{name}, seed {seed}, {attack.name}: refused: {error}", flush=True)
+                found[key] = {}
                 continue
-            member = np.isin(told.ids, inside)
-            strangers = np.ones_like(member) if null else ~member
-            low = np.nan if told.p_values is None else (told.p_values[strangers] <= 0.05).mean()
-            found[attack.name] = (told.scores[member], told.scores[~member], low)
+            member, p_values = np.isin(told.ids, inside), told.p_values
+            strangers = None if p_values is None else p_values if null else p_values[~member]
+            found[key] = rates(told.scores, member, strangers) | {"seconds": time.process_time() - start}
+            found[key] |= {name: told.facts[fact] for name, fact in FACTS.items() if fact in told.facts}
     return found
-
-
-def step_table(names: list[str], seeds: list[int]) -> None:
-    """Means over seeds, and the same with nobody of the list in; errors are what chance alone does."""
-    print("| one step | decode | rehearsal-steps | others at p <= 5% | nobody in: AUC | p <= 5% |")
-    print("|---|---|---|---|---|---|")
-    for name in names:
-        runs, nulls = ([measure_step(name, seed, null=null) for seed in seeds] for null in (False, True))
-        cells = [name]
-        for attack in ("decode", "rehearsal-steps"):
-            pairs = [run[attack][:2] for run in runs if attack in run]
-            cells.append(mean_rates(pairs) if len(pairs) == len(runs) else f"refused ({len(runs) - len(pairs)})")
-        for part, size in ((runs, STEP_MEMBERS), (nulls, 2 * STEP_MEMBERS)):
-            pairs = [run["rehearsal-steps"] for run in part if "rehearsal-steps" in run]
-            if part is nulls:
-                cells.append(f"{np.mean([auc(*one[:2]) for one in pairs]):.3f} ± {chance(pairs):.3f}" if pairs else "")
-            # Of so many others, and of their ranks among 200 decoys.
-            error = np.sqrt(0.05 * 0.95 * (1 / size + 1 / 200) / max(len(pairs), 1))
-            cells.append(f"{np.mean([one[2] for one in pairs]):.1%} ± {error:.1%}" if pairs else "")
-        print(f"| {' | '.join(cells)} |", flush=True)
-        for told in sorted({one[key] for one in (*runs, *nulls) for key in one if key.startswith("rehearsal-steps r")}):
-            print(f"{name}: {told}", flush=True)
-
-
-def chance(pairs: Any) -> float:
-    """The error of a mean AUC by chance alone: a few seeds would estimate it by chance, too."""
-    return float(np.sqrt(sum((len(a) + len(b) + 1) / (12 * len(a) * len(b)) for a, b, *_ in pairs)) / len(pairs))
-
-
-def mean_rates(pairs: Any) -> str:
-    """Mean AUC, and mean share of members found at 1% false alarms."""
-    found = np.mean([(ins > np.quantile(outs, 0.99)).mean() for ins, outs in pairs])
-    return f"{np.mean([auc(*pair) for pair in pairs]):.3f} / {found:.0%}"
 
 
 # -- federations ------------------------------------------------------------------------------------------------------
@@ -524,7 +478,7 @@ ROUNDS = {  # clients, records of each, local steps, each reply or the average
 }
 
 
-def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Any] | str:
+def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Row] | str:
     """One round of FedAvg with the CNN, SGD at .05 in batches of 10."""
     clients, share, steps = ROUNDS[name]
     data, make, _ = cifar()
@@ -584,21 +538,104 @@ def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Any]
     return told(task, own, found, ids, inside, seconds, None if null else fit, seed)
 
 
+# -- rows and tables --------------------------------------------------------------------------------------------------
+
+PARTS: dict[str, tuple[dict[str, Any], Callable[..., dict[str, Row] | str]]] = {
+    "checkpoints": (RUNS, measure),
+    "rounds": (ROUNDS, measure_round),
+    "steps": (STEPS, measure_step),
+}
+BESIDE = {"checkpoints": ("loss", "lira", "rmia"), "rounds": ("loss", "lira", "rmia"), "steps": ("decode",)}
+HEADS = {"lira": f"LiRA-{SHADOWS}", "rmia": f"RMIA-{SHADOWS}"}
+
+
+def played(book: Book, part: str, name: str, seed: int, *, null: bool) -> None:
+    """Its rows, unless they are there; a refusal is a row without numbers."""
+    key: Row = {"part": part, "setting": name, "seed": seed, "null": null}
+    if not book.wants(key | {"attack": "rehearsal"}):
+        return
+    found = PARTS[part][1](name, seed, null=null)
+    if isinstance(found, str):
+        print(f"{name}, seed {seed}{', nobody in' if null else ''}: refused: {found}", flush=True)
+        found = {"rehearsal": {}}
+    for attack, row in found.items():
+        book.add(key | {"attack": attack} | row)
+
+
+def table(book: Book, part: str) -> str:
+    """Means over seeds, and the same with nobody of the list in; errors of nulls are what chance alone does."""
+    heads = [part.removesuffix("s"), "seeds", *(HEADS.get(name, name) for name in BESIDE[part])]
+    heads += ["rehearsal", "others at p ≤ 5%, 1%", "self-play", "rho", "CPU s", "nobody in: AUC", "p ≤ 5%, 1%", "rho"]
+    lines = []
+    for name in PARTS[part][0]:
+        ours, nulls = (book.found(part=part, setting=name, attack="rehearsal", null=null) for null in (False, True))
+        if not ours:
+            continue
+        told, empty = [row for row in ours if "auc" in row], [row for row in nulls if "auc" in row]
+        line = [name, f"{min(row['seed'] for row in ours)} to {max(row['seed'] for row in ours)}"]
+        line += [hits(book.found(part=part, setting=name, attack=one, null=False)) for one in BESIDE[part]]
+        line += [hits(ours), small(told, ("out",))]
+        line += [average(told, "self-play", 3), average(told, "rho", 2), average(told, "seconds", 1)]
+        line += [f"{average(empty, 'auc', 3)} ± {chance(empty):.3f}" if empty else hits(nulls)]
+        lines.append([*line, small(empty, ("in", "out")), average(empty, "rho", 2)])
+    return markdown(heads, lines)
+
+
+def average(rows: list[Row], key: str, digits: int) -> str:
+    """The mean where it is known."""
+    values = [row[key] for row in rows if key in row]
+    return f"{np.mean(values):.{digits}f}" if values else ""
+
+
+def hits(rows: list[Row]) -> str:
+    """Mean AUC, and mean share of members found at 1% false alarms."""
+    told = [row for row in rows if "auc" in row]
+    if not told:
+        return f"refused ({len(rows)})" if rows else ""
+    refused = f" ({len(rows) - len(told)} refused)" if len(told) < len(rows) else ""
+    return f"{average(told, 'auc', 3)} / {np.mean([row['tpr'] for row in told]):.0%}{refused}"
+
+
+def small(rows: list[Row], sides: tuple[str, ...]) -> str:
+    """Shares of small p-values; the error of the first is that of so many strangers and of their ranks among decoys."""
+    told = [row for row in rows if "p5" in row]
+    if not told:
+        return ""
+    spread = [0.05 * 0.95 * (1.0 / sum(row[side] for side in sides) + 1.0 / DECOYS) for row in told]
+    error = np.sqrt(sum(spread)) / len(told)
+    return f"{np.mean([row['p5'] for row in told]):.1%} ± {error:.1%}, {np.mean([row['p1'] for row in told]):.1%}"
+
+
+def chance(rows: list[Row]) -> float:
+    """The error of a mean AUC by chance alone: a few seeds would estimate it by chance, too."""
+    spread = [(row["in"] + row["out"] + 1) / (12.0 * row["in"] * row["out"]) for row in rows]
+    return float(np.sqrt(sum(spread)) / len(rows))
+
+
 def main() -> None:
-    """All tables, or the rows named."""
+    """All rows, or those named; then the tables."""
     torch.set_num_threads(1)
+    every = {name: part for part, (names, _) in PARTS.items() for name in names}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*RUNS, *ROUNDS, *STEPS])}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)} (default: all)")
     parser.add_argument("--seeds", default="10,11,12")
+    parser.add_argument("--keep", type=Path, default=HERE / "rehearsal.csv")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    parser.add_argument("--docs", action="store_true", help="write the tables into the docs")
     given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in {*RUNS, *ROUNDS, *STEPS}]:
+    if unknown := [name for name in given.names if name not in every]:
         parser.error(f"{unknown[0]} is no row")
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    for head, names, play in (("training", RUNS, measure), ("round", ROUNDS, measure_round)):
-        if rows := [name for name in names if not given.names or name in given.names]:
-            table(head, rows, seeds, play)
-    if steps := [name for name in STEPS if not given.names or name in given.names]:
-        step_table(steps, seeds)
+    book = Book(given.keep, numbers=NUMBERS)
+    for name in [] if given.show else given.names or every:
+        for seed in map(int, given.seeds.split(",")):
+            for null in (False, True):
+                played(book, every[name], name, seed, null=null)
+    found = {part: table(book, part) for part in PARTS}
+    for part, text in found.items():
+        print(f"\n{part}\n\n{text}")
+    if given.docs:
+        page = HERE.parent / "docs/evidence/rehearsal.md"
+        page.write_text(written(page.read_text(encoding="utf-8"), "rehearsal.py", found), encoding="utf-8")
 
 
 if __name__ == "__main__":
