@@ -41,9 +41,9 @@ class Book:
         if path.exists():
             with path.open(newline="", encoding="utf-8") as file:
                 for line in csv.DictReader(file):
-                    numbers = {key: float(line[key]) for key in numbers if line[key]}
+                    told = {key: float(line[key]) for key in numbers if line[key]}
                     named = {"part": line["part"], "setting": line["setting"], "attack": line["attack"]}
-                    self.rows.append(named | {"seed": int(line["seed"]), "null": line["null"] == "yes"} | numbers)
+                    self.rows.append(named | {"seed": int(line["seed"]), "null": line["null"] == "yes"} | told)
         self._known = {self._key(row) for row in self.rows}
 
     @staticmethod

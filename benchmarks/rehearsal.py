@@ -60,12 +60,17 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+def photographs(count: int, shrink: int) -> Examples:
+    """The first of CIFAR-10, smaller by this factor."""
+    raw = np.fromfile(Path(os.environ["GMIP_DATA"]) / "cifar-10-batches-bin" / "data_batch_1.bin", np.uint8)
+    rows, side = raw.reshape(-1, 3073)[:count], 32 // shrink
+    x = rows[:, 1:].reshape(-1, 3, side, shrink, side, shrink).astype(np.float32).mean((3, 5))
+    x = (x - x.mean((0, 2, 3), keepdims=True)) / x.std((0, 2, 3), keepdims=True)
+    return Examples(torch.from_numpy(x), torch.from_numpy(rows[:, 0].astype(np.int64)))
+
+
 def cifar() -> tuple[Examples, Any, int]:
     """CIFAR-10 in 16 x 16, a network of 4,040 parameters, and 300 members."""
-    raw = np.fromfile(Path(os.environ["GMIP_DATA"]) / "cifar-10-batches-bin" / "data_batch_1.bin", np.uint8)
-    rows = raw.reshape(-1, 3073)[:6000]
-    x = rows[:, 1:].reshape(-1, 3, 16, 2, 16, 2).astype(np.float32).mean((3, 5))
-    x = (x - x.mean((0, 2, 3), keepdims=True)) / x.std((0, 2, 3), keepdims=True)
 
     def make() -> nn.Module:
         features = nn.Sequential(
@@ -74,7 +79,7 @@ def cifar() -> tuple[Examples, Any, int]:
         )
         return nn.Sequential(features, nn.Linear(64, 26), nn.ReLU(), nn.Linear(26, 10))
 
-    return Examples(torch.from_numpy(x), torch.from_numpy(rows[:, 0].astype(np.int64))), make, 300
+    return photographs(6000, 2), make, 300
 
 
 def digits() -> tuple[Examples, Any, int]:
@@ -370,15 +375,20 @@ class Bert(nn.Module):
 
 
 @functools.cache
-def adult() -> tuple[Examples, Any, int]:
-    """8,000 people of Adult with all their columns."""
+def people(count: int) -> Examples:
+    """The first of Adult, with all their columns."""
     from gmip.tasks.builtin import ADULT_FILES, encode_adult, parse_adult
     from gmip.tasks.data_files import read_files
 
-    rows = [row for content in read_files(*ADULT_FILES) for row in parse_adult(content)][:8000]
+    rows = [row for content in read_files(*ADULT_FILES) for row in parse_adult(content)][:count]
     table, labels = encode_adult(rows)
     table = (table - table.mean(0)) / (table.std(0) + 1e-6)
-    return Examples(torch.tensor(table, dtype=torch.float32), torch.tensor(labels)), None, 0
+    return Examples(torch.tensor(table, dtype=torch.float32), torch.tensor(labels))
+
+
+def adult() -> tuple[Examples, Any, int]:
+    """8,000 people of Adult."""
+    return people(8000), None, 0
 
 
 @functools.cache
