@@ -533,6 +533,8 @@ Array = NDArray[np.float64]
 _LEAST_SPREAD: Final = 1.0e-9  # of 1 - D s: what rounding leaves of a cavity
 _LEAST_VARIANCE: Final = 1.0e-12  # of b
 _SETTLED: Final = 1.0e-3  # change of a probability
+_IDLE: Final = 3.0e-2, 5.0e-4  # the largest and the mean one, where few candidates can be decided
+_WEAK: Final = 0.5  # of the candidates decided: less is few
 _UNTOLD: Final = 0.3  # of the most there can be: if not all are listed and nothing tells how many are
 _MOST_BUT_NOT_ALL: Final = 0.95
 _REFUTED: Final = 3.0  # standard errors
@@ -759,10 +761,17 @@ class _Beliefs:
             if self.sweeps and self.budget is not None and self.budget.left() < self.longest:
                 self.late = True
                 break
+            before = self._membership_odds()
             change = max([self._update(t, self.damping) for t in range(len(self.steps))])
             self.sweeps += 1
             # What moves less changes less: to have settled it must change less in proportion.
-            self.settled = change < _SETTLED * min(1.0, self.damping / _SLOW[0])
+            slow = min(1.0, self.damping / _SLOW[0])
+            self.settled = change < _SETTLED * slow
+            if not self.settled and self.sweeps > _FIRST_SWEEPS and change < _IDLE[0] * slow:
+                # Where the sums decide few, sweeps go on for long about tiny changes that no score notices.
+                odds = self._membership_odds()
+                moved = float(np.abs(expit(odds) - expit(before)).mean())
+                self.settled = moved < _IDLE[1] * slow and float(np.mean(np.abs(odds) > _DECIDES)) < _WEAK
             stuck = self.sweeps > _FIRST_SWEEPS and change > self.change
             self.damping = max(_SLOW[1], self.damping * _SLOWER) if stuck else self._eased()
             self.change = change
@@ -774,6 +783,10 @@ class _Beliefs:
             self.longest = max(self.longest, time.monotonic() - start)
             progress(self.sweeps, most)
         progress(1, 1)
+
+    def _membership_odds(self) -> Array:
+        """Log-odds of membership of each candidate."""
+        return np.asarray(logit(self.prior) + self.says.sum(0))
 
     def _eased(self) -> float:
         """The next damping where changes fall: a little more with every sweep."""

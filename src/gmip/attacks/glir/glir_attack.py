@@ -258,9 +258,12 @@ class StepSource:
         makes = self.each()
         start = time.monotonic()
         views = [makes[0]()]
-        took = max(time.monotonic() - start, 1.0e-9)
-        left = self.work.budget.left()
-        count = len(makes) if not self.work.budget.limited else min(len(makes), 1 + int(max(left, 0.0) / (2.0 * took)))
+        count, budget = len(makes), self.work.budget
+        if budget.limited:
+            # Fits come when all views are there: one for the scores, one for the ranks.
+            fit = max(time.monotonic() - start, 1.0e-9) if self.cost is None else self.cost.algebra(self.plan)[0]
+            took = max(time.monotonic() - start, 1.0e-9) + fit
+            count = min(count, 1 + int(max(_PLANNED * budget.left() - fit, 0.0) / took))
         places = np.unique(np.linspace(0, len(makes) - 1, count).round().astype(int))[1:]
         views += [makes[place]() for place in places]
         if not self.joint:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from gmip.attacks.decode import decode, from_rows
 from gmip.errors import InvalidArgument
@@ -89,6 +90,17 @@ def test_half_of_the_members_are_listed(sampling: str) -> None:
     assert all(game.found.misfit < 2.0 for game in games)
     whole = np.mean([play(seed, **options).auc for seed in range(3)])
     assert 0.6 < np.mean([game.auc for game in games]) < whole + 0.1
+
+
+def test_where_few_can_be_decoded_sweeps_end_once_odds_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {"sampling": "shuffled", "noise": 0.25, "batch": 10, "steps": 10, "dims": 60, "most_sweeps": 40}
+    ended = [play(seed, **how).found for seed in range(6)]
+    monkeypatch.setattr("gmip.attacks.decode._IDLE", (0.0, 0.0))
+    whole = [play(seed, **how).found for seed in range(6)]
+    assert all(one.settled for one in ended)
+    assert sum(one.sweeps for one in ended) < 0.8 * sum(one.sweeps for one in whole)
+    for one, other in zip(ended, whole, strict=True):
+        assert np.abs(expit(one.log_odds) - expit(other.log_odds)).max() < 0.06
 
 
 def test_what_is_refused() -> None:
