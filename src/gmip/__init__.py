@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from gmip.accounting.families import Gaussian as Gaussian
     from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
     from gmip.accounting.tradeoff import TradeOff as TradeOff
-    from gmip.attacks import Attack as Attack
-    from gmip.attacks import ShadowAttack as ShadowAttack
-    from gmip.attacks import Shadows as Shadows
     from gmip.auditing.audit import audit as audit
     from gmip.auditing.recompute import check_run as check_run
     from gmip.auditing.schema import AuditResult as AuditResult
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from gmip.errors import UnreachableTarget as UnreachableTarget
     from gmip.errors import UnsupportedModel as UnsupportedModel
     from gmip.report import write_report as write_report
-    from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
     from gmip.tasks import Task as Task
     from gmip.trace import Trace as Trace
@@ -69,7 +65,6 @@ _PUBLIC = {
     "gmip.accounting.composition": ("compose",),
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.tradeoff": ("TradeOff",),
-    "gmip.attacks": ("Attack", "ShadowAttack", "Shadows"),
     "gmip.auditing.audit": ("audit",),
     "gmip.auditing.recompute": ("check_run",),
     "gmip.auditing.schema": ("AuditResult",),
@@ -84,7 +79,6 @@ _PUBLIC = {
         *("TraceError", "UnreachableTarget", "UnsupportedModel"),
     ),
     "gmip.report": ("write_report",),
-    "gmip.stats": ("ScoreSet",),
     "gmip.tasks": ("Examples", "Task"),
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),

@@ -44,7 +44,7 @@ def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path)
     done = run("audit", str(example), "--claim", "mu=0.5", "--gate", "--target", "tpr=0.2@0.1", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 1 and one.gate is not None and not one.gate.passed
-    assert done.err.splitlines()[-1].endswith("more than the target of 20%.")
+    assert done.err.splitlines()[-1].endswith("the target is 20%.")
     assert one.verdict.kind == "exposed" and "Claim refuted: " in done.out
     assert {attack.attack for attack in one.attacks} == {"confidence", "margin"}
     assert one.grouped_by == "group" and len(one.groups) == 10
@@ -141,7 +141,7 @@ def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:
     (tmp_path / "neg.csv").write_text("\n".join(["member,score", *lines]) + "\n")
     where = ("--out", str(tmp_path / "out"), "--junit", str(tmp_path / "j.xml"))
     done = run("audit", str(tmp_path / "neg.csv"), "--gate", "--target", "tpr=0.05@0.01", *where)
-    assert done.code == 1 and "the gate cannot tell, and does not pass" in done.err.splitlines()[-1]
+    assert done.code == 1 and "Cannot tell, so it does not pass" in done.err.splitlines()[-1]
     assert done.out.startswith("INCONCLUSIVE: Members score lower than non-members")
     assert "Cannot tell, so it does not pass" in (tmp_path / "j.xml").read_text()
     assert "**Inconclusive.**" in (tmp_path / "out" / "report.md").read_text()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checke
         ClaimedCurve,
         Curve,
         Estimate,
-        Exposed,
+        ExposedRecord,
         Gate,
         GroupOutcome,
         NoiseCurve,
@@ -218,7 +218,7 @@ def _group(group: GroupOutcome) -> Named:
     return named
 
 
-def _exposed(members: Sequence[Exposed]) -> Named:
+def _exposed(members: Sequence[ExposedRecord]) -> Named:
     columns: dict[str, list[Value]] = {
         "id": [one.id for one in members],
         "score": [one.score for one in members],

@@ -349,7 +349,7 @@ def _order_known(runs: Sequence[NoisySGD], *, replaced: bool) -> float:
 
 
 def participations(run: NoisySGD) -> int:
-    """In how many steps of a run a record can take part."""
+    """The number of steps of a run that a record can take part in."""
     return math.ceil(run.num_steps / run.steps_per_epoch) if run.in_epochs else run.num_steps
 
 

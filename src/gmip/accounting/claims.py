@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from gmip import _numbers
-from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import RANDOM_SIZES, Adjacency, Claim, Kind, NoisySGD, Sampling
 
@@ -92,26 +91,6 @@ _GAME: Final[dict[Sampling, str]] = {
     "balls-in-bins": "a run without it, with no record in its place",
 }
 _ALONE: Final = "a run on the other records alone"
-
-
-def at_most(curve: TradeOff) -> str:
-    """ "at most" where the curve is a bound."""
-    return "at most" if curve.kind == "bound" else "about"
-
-
-def found(curve: TradeOff, rate: str | float) -> str:
-    """What an attacker finds at a false-alarm rate, as a clause."""
-    share = _numbers.percent(curve.tpr_at(float(rate)), "up")
-    finds = "finds at most" if curve.kind == "bound" else "is expected to find about"
-    return f"At a {_numbers.rate(rate)} false-alarm rate, an attacker {finds} {share} of the members"
-
-
-def standing(curve: TradeOff) -> str:
-    """Bound or forecast, what "not a member" means, and the caveat that must not be left out."""
-    kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
-    if curve.claim.not_a_member is not None:
-        kind = f"{kind} Compared with: {curve.claim.not_a_member}."
-    return kind if curve.claim.caveat is None else f"{kind} {curve.claim.caveat}"
 
 
 def gdp_claim(runs: Sequence[NoisySGD], composition: str, asked: Adjacency | None = None) -> Claim:

@@ -321,7 +321,7 @@ def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None
 
 
 def group_susceptibilities(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """At most MAX_GROUPS susceptibilities and their shares: each value counts as the largest of its group.
+    """Groups susceptibilities, in MAX_GROUPS at most, with their shares: each value counts as the largest of its group.
 
     values : array of shape (n,). Groups are of equal width in the logarithm, so heavy tails keep their resolution;
     rounding up is in the attacker's favour, because exposure grows with susceptibility.

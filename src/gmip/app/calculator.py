@@ -17,9 +17,9 @@ from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, cha
 from gmip._user_code import out_of_memory
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
-from gmip.accounting.claims import at_most, found, standing
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
+from gmip.report.account_words import at_most, beside, found, goal_sentence, standing
 from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 
 # -- the frame of both pages ------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def _answer(question: Question) -> dict[str, Any]:
     return {
         "sentence": f"{found(curve, question.fpr)}, for {curve.for_whom}.",
         "badge": ("good" if curve.kind == "bound" else "open") if met else "bad",
-        "target": _target_sentence(question, curve, met),
-        "standing": " ".join(filter(None, (standing(curve), _no_more(question, run, curve), _beside(gdp)))),
+        "target": goal_sentence(goal, curve.kind, met=met),
+        "standing": " ".join([standing(curve), *_no_more(question, run, curve), *beside(gdp)]),
         "assumptions": list(curve.assumptions),
         "rows": _rows(question, run, curve, gdp, gdp_run),
         "fields": {
@@ -108,30 +108,17 @@ def _with_noise_for_gdp(run: NoisySGD, goal: Rate) -> NoisySGD | None:
         return None
 
 
-def _beside(gdp: TradeOff | None) -> str | None:
-    return None if gdp is None or gdp.claim.caveat is None else f"Differential privacy here: {gdp.claim.caveat}"
-
-
-def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> str | None:
+def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> list[str]:
     """Says that knowing more helps the attacker no further, where the noise alone gives the answer."""
     if run.noise_std == 0.0 or question.attacker_knows == 1.0:
-        return None
+        return []
     try:
         most = account(run, susceptibility=question.record, attacker_knows=1.0).tpr_at(question.fpr)
     except GmipError:
-        return None
+        return []
     if most > curve.tpr_at(question.fpr) * _SAME:
-        return None
-    return "The noise alone gives this answer: it does not depend on what the attacker knows."
-
-
-def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:
-    goal = f"at most {_numbers.rate(question.tpr)} of the members at a {_numbers.rate(question.fpr)} false-alarm rate"
-    if not met:
-        return f"Exceeds the target: {goal}."
-    if curve.kind == "bound":
-        return f"Guaranteed: {goal}."
-    return f"Probably within the target (forecast, not guaranteed): {goal}."
+        return []
+    return ["The noise alone gives this answer: it does not depend on what the attacker knows."]
 
 
 def _rows(

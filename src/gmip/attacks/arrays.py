@@ -219,10 +219,10 @@ class ArrayScores:
 
 
 def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> Answers:
-    """From losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k); or
-    from errors of predicted values, in units of their usual size, as if they were normal; or from the classes that were
-    answered to q queries about each record, shape (c, q), where the share of right ones is taken for the probability of
-    the true label."""
+    """Reads losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k);
+    errors of predicted values, in units of their usual size, as if they were normal; or the classes that were answered
+    to q queries about each record, shape (c, q), where the share of right ones is taken for the probability of the true
+    label."""
     if form == "classes":
         if labels is None:
             raise InvalidArgument("Classes alone tell nothing without the true labels", remedy="pass `labels`")

@@ -94,7 +94,7 @@ _OF_SHADOWS: Final = _needs("query", "loss", "population", "labels", "shadows")
 _OF_LABELS: Final = _needs("query", "labels")
 _OF_REFERENCES: Final = _needs("query", "labels", "shadows")
 
-# A line here makes an attack known to `gmip audit`, to `gmip attacks` and, by the name of its class, to `gmip` and
+# A line here makes an attack known to `gmip audit`, to `gmip attacks` and, by the name of its class, to
 # `gmip.attacks`.
 ATTACKS: Final[dict[str, Row]] = {
     "glir": Row("Gradient LRT (GLiR, Leemann et al. 2023)", _OF_STEPS, (_GLIR, "GLiR")),

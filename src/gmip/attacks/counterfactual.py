@@ -625,7 +625,7 @@ def counterfactuals(
     chunk_size: int | None = None,
     progress: Progress | None = None,
 ) -> Counterfactuals:
-    """For each input the nearest point (L2) at which the model's class is another than at the input.
+    """The nearest point (L2) to each input at which the model's class is another than at the input.
 
     Parameters
     ----------

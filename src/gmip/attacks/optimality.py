@@ -277,7 +277,7 @@ def fit_sum(
 
 
 class _Spectrum:
-    """By the eigenvalues, those of directions in which nobody has a part left out.
+    """The terms of a fit by eigenvalues, without directions in which nobody has a part.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gmip._progress import Progress
 from gmip.accounting.alternatives import Change
 from gmip.auditing.attack_runs import AuditedRun
-from gmip.auditing.schema import Advice, NotTried, RunAudit, TriedAccuracy
+from gmip.auditing.schema import Advice, RunAudit, TriedAccuracy, UntriedWay
 from gmip.auditing.sources.recorded import repeat_seed
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.store import Store
@@ -61,7 +61,7 @@ def try_advice(
         found = _rounds(trials, options, left_out, seconds, begin)
     except (InvalidArgument, TraceMismatch, UnsupportedModel) as error:
         return audited.model_copy(
-            update={"tried_left_out": (NotTried(change=None, why="refused", problem=str(error)),)}
+            update={"tried_left_out": (UntriedWay(change=None, why="refused", problem=str(error)),)}
         )
     tried = {name: _summary(values, trials.size(options[name])) for name, values in found.items() if values}
     measured = []
@@ -146,21 +146,21 @@ def _work(recipe: Recipe) -> int:
 
 def _options(
     recipe: Recipe, advice: dict[Change, Advice], declared: Sequence[NoisySGD], trials: _Trials
-) -> tuple[dict[_Option, Recipe], dict[_Option, NotTried]]:
+) -> tuple[dict[_Option, Recipe], dict[_Option, UntriedWay]]:
     """Recipes to try, the run's own first; and why others are not."""
     options: dict[_Option, Recipe] = {None: recipe}
-    left_out: dict[_Option, NotTried] = {}
+    left_out: dict[_Option, UntriedWay] = {}
     for change, one in advice.items():
         assert one.way is not None
         if change == "parameters":
-            left_out[change] = NotTried(change=change, why="other-model")
+            left_out[change] = UntriedWay(change=change, why="other-model")
         elif not (changes := one.way.changes(declared)):
-            left_out[change] = NotTried(change=change, why="schedule")
+            left_out[change] = UntriedWay(change=change, why="schedule")
         else:
             changed = recipe.replace(**changes)
             few = trials.size(changed)
             if change == "data" and few < changed.dataset_size:
-                left_out[change] = NotTried(change=change, why="few-records", records=few)
+                left_out[change] = UntriedWay(change=change, why="few-records", records=few)
             else:
                 options[change] = changed
     return options, left_out
@@ -169,7 +169,7 @@ def _options(
 def _rounds(
     trials: _Trials,
     options: dict[_Option, Recipe],
-    left_out: dict[_Option, NotTried],
+    left_out: dict[_Option, UntriedWay],
     seconds: float | None,
     begin: Callable[[], Progress],
 ) -> dict[_Option, list[float]]:
@@ -192,12 +192,12 @@ def _rounds(
                     pace = took[None] / _work(own) if took else trials.seconds_per_record(own)
                 expected = took.get(name, pace * _work(options[name]))
                 if spent + expected > limit:
-                    left_out[name] = NotTried(change=name, why="too-slow", seconds=expected)
+                    left_out[name] = UntriedWay(change=name, why="too-slow", seconds=expected)
                     continue
                 one = trials.measured(options[name], turn)
                 progress(turn * len(wanted) + done + 1, _SEEDS * len(wanted))
             if not math.isfinite(one.accuracy):
-                left_out[name], found[name] = NotTried(change=name, why="diverged"), []
+                left_out[name], found[name] = UntriedWay(change=name, why="diverged"), []
                 continue
             found[name].append(one.accuracy)
             took[name] = one.seconds

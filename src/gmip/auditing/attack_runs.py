@@ -37,7 +37,15 @@ from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.recompute import check_run
-from gmip.auditing.schema import InBothFiles, LeftOut, RunFacts, SourceKind, TrainingCommand, numbered
+from gmip.auditing.schema import (
+    ModelLimit,
+    OmittedAttack,
+    RunFacts,
+    SharedRecords,
+    SourceKind,
+    TrainingCommand,
+    numbered,
+)
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
@@ -94,7 +102,7 @@ class AuditedRun:
     targets: tuple[ModelRecord, ...]
     path: str | None = None
     task_source: str | None = None
-    in_both_files: InBothFiles | None = None
+    in_both_files: SharedRecords | None = None
 
     @property
     def target(self) -> ModelRecord:
@@ -162,7 +170,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
     """All that is known about one run: what its record says, and what attacks find."""
     settings, trace, watch = work.settings, run.trace, work.watch
     groups = record_groups(run.task, settings.group_by)
-    checked, said = None, _doubts(run)
+    checked, limits = None, _limits(run)
     if trace is not None:
         checked = check_run(
             run.task, trace, device=settings.device, progress=watch(f"checking the record of {run.name}")
@@ -177,7 +185,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
             )
             norms = None if found is None else OwnNorms(ids, found)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
-            said.append(f"Own mus by noise alone are not known: {error}")
+            limits.append(ModelLimit(kind="own-gradients", problem=str(error)))
     runs = () if trace is None or not trace.header.accountable else trace.runs()
     return Evidence(
         name=run.name,
@@ -194,23 +202,20 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
         name_of=None if run.task.record_names is None else run.task.names_of,
         left_out=tuple(left_out),
         in_both_files=run.in_both_files,
-        warnings=tuple(said),
+        limits=tuple(limits),
         fingerprints=run.task.fingerprints,
     )
 
 
 _FEW: Final = 8  # records on which a loss is tried
-_NOT_TRIED: Final = (
-    "The model and the loss could not be tried on a few records ({what}), so gmip did not check whether the model "
-    "ends in softmax under cross-entropy, or whether the loss mixes records. Both make attacks find too little."
-)
 
 
-def _doubts(run: AuditedRun) -> list[str]:
+def _limits(run: AuditedRun) -> list[ModelLimit]:
     """What in the model limits what attacks find. Raises for a loss that is not one of each record."""
     task, part = run.task, run.task.pool[:_FEW]
     model = initial_model(task, 0, checked=False)
-    dropped = dropouts(model)
+    dropped = dropouts(model) if run.trace is not None else []
+    found = [ModelLimit(kind="dropout", layer=dropped[0])] if dropped else []
     try:
         with torch.no_grad():
             outputs = answer(model.eval(), part.inputs)
@@ -218,30 +223,17 @@ def _doubts(run: AuditedRun) -> list[str]:
             alone = [task.loss(outputs[i : i + 1], part.targets[i : i + 1]).reshape(-1) for i in (0, len(part) - 1)]
         probabilities = is_cross_entropy(task, outputs, part.targets) and bool((outputs >= 0.0).all())
     except Exception as error:  # of the user's code, whose attacks may do without
-        said = [_NOT_TRIED.format(what=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")]
-        return [*said, *_thinned(run, dropped)]
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return [ModelLimit(kind="untried", problem=what), *found]
     if losses.shape == (len(part),) and not _close(torch.cat(alone), losses[[0, -1]]):
         raise InvalidArgument(
             f"The loss of task {task.name!r} mixes records: the loss of a record depends on the others, as in a Cox "
             f"model",
             remedy="return a loss of each record alone; or audit what the model answers, with gmip.Scores",
         )
-    said = _thinned(run, dropped)
     if probabilities and _close(total := outputs.sum(1), torch.ones_like(total)):
-        said.append(
-            "The model returns probabilities where cross-entropy expects logits: it seems to end in softmax, which "
-            "the loss already applies. Its losses then differ little, and loss attacks find little."
-        )
-    return said
-
-
-def _thinned(run: AuditedRun, dropped: Sequence[str]) -> list[str]:
-    if run.trace is None or not dropped:
-        return []
-    return [
-        f"The model drops units at random while it trains (layer {dropped[0]}): the published gradients are those "
-        "of the thinned model, attacks compute those of the whole one and find too little."
-    ]
+        found.append(ModelLimit(kind="softmax"))
+    return found
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
@@ -344,7 +336,7 @@ def choose_candidates(target: ModelRecord, most: int, seed: int) -> NDArray[np.i
 
 def run_attacks(
     run: AuditedRun, attacks: Sequence[Attack], groups: RecordGroups | None, work: Workplace
-) -> tuple[list[AttackEvidence], list[LeftOut]]:
+) -> tuple[list[AttackEvidence], list[OmittedAttack]]:
     """What each attack found in each repetition, and the attacks that could not run; what `work.folder` already holds
     is not computed again. Raises the first error where no attack could run."""
     task, settings, folder, watch = run.task, work.settings, work.folder / "scores", work.watch
@@ -387,7 +379,7 @@ def run_attacks(
     attacked = [
         _attack_evidence(attack, run, groups, found[attack.name]) for attack in attacks if attack.name not in errors
     ]
-    return attacked, [LeftOut.of(name, error) for name, error in errors.items()]
+    return attacked, [OmittedAttack.of(name, error) for name, error in errors.items()]
 
 
 def _attack_evidence(
@@ -506,8 +498,8 @@ def _run(
 
 
 def attack_background(task: Task, target: ModelRecord, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
-    """For an attacker with a list that lacks members: records that show how those vary; with one that has them all, no
-    more than can be decoys on it. Others know what they need."""
+    """The records that an attacker with a list gets beside it: where it lacks members, all that show how those vary;
+    where it has them all, no more than can be decoys on it. Other attacks know what they need."""
     assert target.members is not None
     everybody = bool(np.isin(target.members, ids).all())
     if "list" not in attack.needs or (everybody and not isinstance(attack, Decode)):
@@ -596,8 +588,8 @@ class RecordGroups(NamedTuple):
 
 
 def record_groups(task: Task, wanted: str | None) -> RecordGroups | None:
-    """By a name in `task.groups`, "class", or a file with columns id and group; None: the first of the task's groups,
-    else its classes, else there are none."""
+    """The groups by a name in `task.groups`, "class", or a file with columns id and group; None: the first of the
+    task's groups, else its classes, else there are none."""
     if wanted is None:
         first = next(iter(task.groups), None)
         return _classes(task) if first is None else _coded(first, [str(cell) for cell in task.groups[first]])

@@ -232,7 +232,8 @@ class OwnMu:
 
 
 def own_mus(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet], norms: OwnNorms | None) -> OwnMu | None:
-    """By measured susceptibilities, and by the norms of the gradients and the noise; where both are known, the less.
+    """The mus by measured susceptibilities, and by the norms of gradients and the noise; where both are known, the
+    less.
 
     Both hold against an attacker who knows nobody else: noise hides a record from everybody. Not so for shuffled
     epochs, in which noise alone is about gradients that are left out, not about another record: there susceptibilities

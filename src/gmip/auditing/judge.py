@@ -41,19 +41,21 @@ from gmip.auditing.schema import (
     ClaimedCurve,
     CommandFacts,
     Curve,
+    Deletion,
     Doubt,
     Estimate,
-    Exposed,
+    ExposedRecord,
     GroupOutcome,
     Histogram,
-    InBothFiles,
-    LeftOut,
+    ModelLimit,
     MuBound,
+    OmittedAttack,
     Persons,
     RunAudit,
     RunCheck,
     RunFacts,
     Sees,
+    SharedRecords,
     SourceKind,
     TrainingCommand,
     UnusedColumn,
@@ -91,7 +93,7 @@ _SHOWN: Final = (0.005, 0.995)  # it is drawn between these quantiles of all sco
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
-    """By what an audit judges, whatever its source; checked when it is made.
+    """The settings by which an audit judges, whatever its source; they are checked when it is made.
 
     Attributes
     ----------
@@ -249,7 +251,8 @@ class Evidence:
     left_out : attacks that could not run.
     persons : where candidates are persons with several rows; unused_column : that may say so.
     in_both_files : records that were left out.
-    warnings : what else limits the evidence as a whole.
+    deletion : traces of those who asked to be deleted.
+    limits : what about the model limits what attacks find.
     fingerprints : of the data or scores, by part.
     """
 
@@ -266,11 +269,12 @@ class Evidence:
     norms: OwnNorms | None = None
     trained_by: TrainingCommand | None = None
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedAttack, ...] = ()
     persons: Persons | None = None
     unused_column: UnusedColumn | None = None
-    in_both_files: InBothFiles | None = None
-    warnings: tuple[str, ...] = ()
+    in_both_files: SharedRecords | None = None
+    deletion: Deletion | None = None
+    limits: tuple[ModelLimit, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -445,8 +449,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
 
     Guarantees
     ----------
-    Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `settings`
-    for all attacks together.
+    They are those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of
+    `settings` for all attacks together.
     """
     goal = settings.target
     evidence, repeated, copied = _distinct(evidence)
@@ -538,7 +542,9 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         persons=evidence.persons,
         unused_column=evidence.unused_column,
         in_both_files=evidence.in_both_files,
-        warnings=_once(*(found.warnings for one in evidence.attacks for found in one.found), evidence.warnings),
+        deletion=evidence.deletion,
+        limits=evidence.limits,
+        warnings=_once(*(found.warnings for one in evidence.attacks for found in one.found)),
     )
     progress(len(outcomes) + 1, len(outcomes) + 1)
     return Judgement(audited, candidates)
@@ -646,7 +652,7 @@ def _once(*words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _susceptibilities(attacks: Sequence[AttackEvidence]) -> dict[Any, float]:
-    """By id, of the run itself, from whichever attack measured them."""
+    """The susceptibilities by id, of the run itself, from whichever attack measured them."""
     measured = next((one.first for one in attacks if one.first.susceptibility is not None), None)
     if measured is None or measured.susceptibility is None:
         return {}
@@ -693,10 +699,10 @@ def _histogram(attack: AttackEvidence) -> Histogram | None:
     return Histogram(edges=tuple(edges.tolist()), members=tuple(members.tolist()), non_members=tuple(others.tolist()))
 
 
-def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:
+def _exposed(candidates: Candidates) -> tuple[ExposedRecord, ...]:
     some = [candidates[int(i)]._asdict() for i in np.flatnonzero(candidates.columns["member"] or [])[:_MOST_EXPOSED]]
     for one in some:
         del one["member"]
         if one["own_mu"] is not None and not math.isfinite(one["own_mu"]):
             one["own_mu"] = None
-    return tuple(map(Exposed.model_validate, some))
+    return tuple(map(ExposedRecord.model_validate, some))

@@ -54,7 +54,7 @@ class TriedAccuracy(Frozen):
     trained_on: Count
 
 
-class NotTried(Frozen):
+class UntriedWay(Frozen):
     """A way whose accuracy was not measured.
 
     change : the way; None: the run as it is, or, where "refused", all of them.
@@ -661,13 +661,37 @@ class UnusedColumn(Frozen):
     rows: Count
 
 
-class InBothFiles(Frozen):
+class SharedRecords(Frozen):
     """How many of the members and of the non-members that were given are the same records, which were left out."""
 
     members: Count
     of_members: Count
     non_members: Count
     of_non_members: Count
+
+
+class Deletion(Frozen):
+    """The shares of the people who asked to be deleted of whom traces are found, at 5% false alarms: in the new release
+    and, where that is known, in the one before."""
+
+    found: Share
+    before: Share | None = None
+
+
+class ModelLimit(Frozen):
+    """What about the model limits what attacks find.
+
+    Attributes
+    ----------
+    kind : "untried", model and loss could not be tried on a few records; "softmax", the model returns probabilities
+        where its loss expects logits; "dropout", it drops units of `layer` while it trains; "own-gradients", those of
+        single records are not known.
+    problem : why, of the first and the last.
+    """
+
+    kind: Literal["untried", "softmax", "dropout", "own-gradients"]
+    layer: str | None = None
+    problem: str | None = None
 
 
 class Finding(Frozen):
@@ -751,7 +775,7 @@ class Conclusion(Frozen):
     attacker: Count = 0
 
 
-class Exposed(Frozen):
+class ExposedRecord(Frozen):
     """A member that the attack which the answer rests on finds most easily; who that is, not what its record says."""
 
     id: int | str
@@ -836,7 +860,7 @@ class RunFacts(Frozen):
     recorded_params: Count | None = None  # None: all of num_params
 
 
-class LeftOut(Frozen):
+class OmittedAttack(Frozen):
     """An attack that could not run, and the fields of the error that says why (`gmip.errors.GmipError`)."""
 
     attack: str
@@ -846,7 +870,7 @@ class LeftOut(Frozen):
     remedy: str | None = None
 
     @classmethod
-    def of(cls, attack: str, error: GmipError) -> LeftOut:
+    def of(cls, attack: str, error: GmipError) -> OmittedAttack:
         """The attack of this name, because of this error."""
         return cls(
             attack=attack, problem=error.problem, argument=error.argument, value=error.shown, remedy=error.remedy
@@ -867,15 +891,15 @@ class RunAudit(Frozen):
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict  # on the claim
     conclusion: Conclusion = Conclusion(kind="inconclusive", why="no-attack")  # on the goal
-    left_out: tuple[LeftOut, ...] = ()  # attacks that could not run
+    left_out: tuple[OmittedAttack, ...] = ()  # attacks that could not run
     goal: Rate  # what is good enough: at most this TPR at this FPR
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice
-    tried_left_out: tuple[NotTried, ...] = ()
+    tried_left_out: tuple[UntriedWay, ...] = ()
     noise_curve: NoiseCurve | None = None  # None: not known how the model was trained
     histogram: Histogram | None = None  # of the scores of the attack that ranked the exposed records
-    exposed: tuple[Exposed, ...] = ()
+    exposed: tuple[ExposedRecord, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
     grouped_by: str | None = None  # what the groups are, such as "class"
@@ -886,7 +910,9 @@ class RunAudit(Frozen):
     repeated: int = 0  # candidates that were left out because their scores repeat those of another of their side
     persons: Persons | None = None  # None: each candidate is a record
     unused_column: UnusedColumn | None = None
-    in_both_files: InBothFiles | None = None
+    in_both_files: SharedRecords | None = None
+    deletion: Deletion | None = None  # None: nobody asked to be deleted
+    limits: tuple[ModelLimit, ...] = ()
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     @property

@@ -17,7 +17,7 @@ from gmip._tables import in_file, is_parquet, pieces, read_columns
 from gmip.attacks.arrays import Answers, ArrayScores, Form, ReferenceAnswers, array_attacks, read_answers
 from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.judge import Groups
-from gmip.auditing.schema import LeftOut, Persons, RunFacts, UnusedColumn
+from gmip.auditing.schema import OmittedAttack, Persons, RunFacts, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats import auc
 from gmip.stats.scores import Fact
@@ -125,7 +125,7 @@ class ScoreTable:
     persons: Groups | None = None
     unused: UnusedColumn | None = None
     about: Mapping[str, AttackInfo] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedAttack, ...] = ()
     facts: RunFacts = field(default_factory=RunFacts)
 
     def __len__(self) -> int:
@@ -689,7 +689,7 @@ _NEEDED: Final = {
 
 def signals(
     model: Answers, references: Sequence[ReferenceAnswers] = (), attacks: Sequence[str] | None = None
-) -> tuple[list[ArrayScores], tuple[LeftOut, ...]]:
+) -> tuple[list[ArrayScores], tuple[OmittedAttack, ...]]:
     """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`, and which
     of these it does not allow. Raises where it allows none of them.
 
@@ -711,12 +711,12 @@ def signals(
             )
     if len(errors) == len(set(attacks)):
         raise next(iter(errors.values()))
-    left_out = tuple(LeftOut.of(name, error) for name, error in errors.items())
+    left_out = tuple(OmittedAttack.of(name, error) for name, error in errors.items())
     return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
 
 
 def scores_of(
-    raw: ScoreTable, model: Answers, found: Sequence[ArrayScores], left_out: tuple[LeftOut, ...]
+    raw: ScoreTable, model: Answers, found: Sequence[ArrayScores], left_out: tuple[OmittedAttack, ...]
 ) -> ScoreTable:
     """The table with the scores of these attacks on `model` instead of its numbers, and the attacks that it does not
     allow."""
@@ -819,15 +819,9 @@ _HUGE: Final = 1.0e290  # sums of these may overflow
 _CLEAR: Final = 3.0  # standard errors by which numbers of rows differ between members and others
 
 
-class ByPerson(NamedTuple):
-    """A table with one candidate for each person, and what became of the rows; None: each row is a person."""
-
-    table: ScoreTable
-    persons: Persons | None
-
-
-def by_person(table: ScoreTable) -> ByPerson:
-    """One score for each person: the sum, over the person's rows, of the score above what is usual in its run.
+def by_person(table: ScoreTable) -> tuple[ScoreTable, Persons | None]:
+    """One score for each person: the sum, over the person's rows, of the score above what is usual in its run; and what
+    became of the rows, None where each is of another person.
 
     Log-likelihood ratios of independent rows add up. What is usual is the median of the persons' own medians, which
     does not depend on who was in and in which nobody counts more than others: it keeps scores that have another zero
@@ -838,14 +832,14 @@ def by_person(table: ScoreTable) -> ByPerson:
     """
     persons = table.persons
     if persons is None:
-        return ByPerson(table, None)
+        return table, None
     runs = np.zeros(len(table), dtype=np.intp) if table.runs is None else table.runs.codes
     in_run = np.unique(runs * len(persons.names) + persons.codes, return_inverse=True)[1]
     joined = table.runs is None or _stay(table.member, persons, in_run)
     key = persons.codes if joined else in_run
     _, first, place, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     if rows.max() == 1:
-        return ByPerson(dataclasses.replace(table, persons=None), None)
+        return dataclasses.replace(table, persons=None), None
     members = np.bincount(place, weights=table.member)
     whole = (members == 0) | (members == rows)
     member = members[whole] > 0
@@ -872,15 +866,12 @@ def by_person(table: ScoreTable) -> ByPerson:
         labels=None,
         persons=None,
     )
-    return ByPerson(
-        made,
-        Persons(
-            rows=len(table),
-            persons=int(rows.size),
-            most_rows=int(rows.max()),
-            on_both_sides=int(np.count_nonzero(~whole)),
-            uneven=_uneven(rows[whole], member),
-        ),
+    return made, Persons(
+        rows=len(table),
+        persons=int(rows.size),
+        most_rows=int(rows.max()),
+        on_both_sides=int(np.count_nonzero(~whole)),
+        uneven=_uneven(rows[whole], member),
     )
 
 
@@ -893,7 +884,7 @@ def _summed(
 
 
 def _usual(scores: NDArray[np.float64], in_run: NDArray[np.intp], runs: NDArray[np.intp]) -> NDArray[np.float64]:
-    """For each row, the median over the persons of its run of their own medians."""
+    """The median, for each row, over the persons of its run of their own medians."""
     order = np.lexsort((scores, in_run))
     _, begin, rows = np.unique(in_run[order], return_index=True, return_counts=True)
     ordered = scores[order]

@@ -294,7 +294,7 @@ class AuditConfig(AttackSettings):
         return self
 
     def judge_settings(self, seed: int) -> JudgeSettings:
-        """By what the audit judges, with the seed that was given or drawn."""
+        """The settings of the judge, with the seed that was given or drawn."""
         from gmip.auditing.judge import JudgeSettings
 
         shared = ("claim", "confidence", "delta", "fprs", "target", "gate")

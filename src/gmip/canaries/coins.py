@@ -74,9 +74,9 @@ class Coins:
 
         Guarantees
         ----------
-        As of `gmip.Scores`. Coins are fair and independent, so method "one-run" among the bounds holds for any
-        dependence between the scores, if the run is differentially private as claimed; the others take the scores to be
-        independent given the run.
+        They are those of `gmip.Scores`. Coins are fair and independent, so method "one-run" among the bounds holds for
+        any dependence between the scores, if the run is differentially private as claimed; the others take the scores
+        to be independent given the run.
         """
         values = check.vector("scores", scores, length=self.count)
         both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})

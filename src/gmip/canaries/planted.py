@@ -82,7 +82,7 @@ class DirectionCanaries(Coins):
         batch_size: int | None = None,
         noise_multiplier: float | None = None,
     ) -> Iterator[None]:
-        """In the block, the canaries take part in every step of the optimizer.
+        """The canaries take part in every step of the optimizer in the block.
 
         A recorder that is entered before it records the gradients without the canaries, one that is entered inside it
         with them.
@@ -411,7 +411,7 @@ class NoiseTest:
 
     @property
     def p_value(self) -> float:
-        """At most this was the chance of so much capital, at any step so far, with the declared noise."""
+        """An upper end of the chance of so much capital, at any step so far, with the declared noise."""
         return min(1.0, math.exp(-self._most))
 
     @property

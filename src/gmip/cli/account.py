@@ -7,16 +7,15 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-import gmip
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
 from gmip.accounting.account import mu_per_step
-from gmip.accounting.claims import at_most, found
 from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Delta, Option, Probability, from_settings
-from gmip.cli.shared_settings import ACCOUNTING, Explained, RunSettings, WhoseSettings, as_understood, slow_because
+from gmip.cli.shared_settings import ACCOUNTING, AnswerSettings, RunSettings, WhoseSettings, asked_as_json, slow_because
+from gmip.report.account_words import at_most, beside, found, mu_and_epsilon, proved_instead
 
 
 def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
@@ -24,7 +23,7 @@ def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
     return {text: parse.probability(option, text) for text in texts}
 
 
-class AccountSettings(Explained, WhoseSettings, RunSettings):
+class AccountSettings(AnswerSettings, WhoseSettings, RunSettings):
     """Settings of `gmip account`."""
 
     fprs: Annotated[
@@ -84,14 +83,7 @@ def account(asked: AccountSettings) -> None:
     if asked.notion == "gmip" and run.noise_std > 0.0:
         gdp = account_run(run, notion="gdp")
     answer: dict[str, Any] = {
-        "gmip": gmip.__version__,
-        "run": as_understood(run),
-        "notion": asked.notion,
-        "susceptibility": record if record is None or isinstance(record, str) else [record],
-        "attacker_knows": known,
-        "rows_per_person": most,
-        "bound": "tight",
-        "composition": "exact",
+        **asked_as_json(run, asked),
         "mu_step": mu_step,
         "mu": curve.equivalent_mu(),
         "tpr_at_fpr": {text: curve.tpr_at(rate) for text, rate in rates.items()},
@@ -110,7 +102,7 @@ def account(asked: AccountSettings) -> None:
         show.print_json(answer)
         return
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
-    rows, remarks = _rows(answer, curve, gdp), [*_remarks(curve, gdp, asked.delta), *show.proved_instead(run, curve)]
+    rows, remarks = _rows(answer, curve, gdp), [*_remarks(curve, gdp, asked.delta), *proved_instead(run, curve)]
     show.print_answer(rows, found(curve, text), curve, explain=asked.explain, remarks=remarks)
 
 
@@ -129,10 +121,7 @@ def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list
     """What a reader of the table has to know about the mu and the epsilon of differential privacy in it."""
     if gdp is None or delta is None:
         return ["--delta 1e-5 adds epsilon."] if gdp is curve else []
-    said = [show.mu_and_epsilon(delta)]
-    if gdp is not curve and gdp.claim.caveat is not None:
-        said.insert(0, f"Differential privacy here: {gdp.claim.caveat}")
-    return said
+    return [*(beside(gdp) if gdp is not curve else []), mu_and_epsilon(delta)]
 
 
 def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list[tuple[str, str]]:

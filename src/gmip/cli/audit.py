@@ -17,12 +17,12 @@ from gmip.auditing.settings import AuditConfig, make_config
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import Printed, WorkerSettings
+from gmip.cli.shared_settings import OutputSettings, WorkerSettings
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, RunAudit
     from gmip.canaries.coins import PlantedRun
-    from gmip.report import Written
+    from gmip.report import ReportFiles
 
 WHAT, HOW, OUTPUT = "What to audit", "How to audit", "Output"
 YAML: Final = (".yaml", ".yml")
@@ -52,7 +52,7 @@ def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
     return runs
 
 
-class AuditSettings(Printed, WorkerSettings, AuditConfig):
+class AuditSettings(OutputSettings, WorkerSettings, AuditConfig):
     """Settings of `gmip audit`: some of those of an audit, and what is typed in place of others. What was not typed is
     left to the YAML file."""
 
@@ -199,7 +199,7 @@ def _planted(table: Path) -> PlantedRun | None:
     return read_canaries(table.parent) if table.name == TABLE and (table.parent / ABOUT).is_file() else None
 
 
-def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written]:
+def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, ReportFiles]:
     """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
     for name in AuditSettings.model_fields:
         if name in asked.model_fields_set and name not in _OF_TABLES:
@@ -224,7 +224,7 @@ def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written
         return result, report.write_report(result, asked.out, candidates=result.candidates)
 
 
-def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
+def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, ReportFiles]:
     """The audit of a task: of recorded runs, a released model, or runs to train."""
     config = _config(asked)
     from gmip import auditing, report
@@ -273,10 +273,10 @@ def _print_plan(asked: AuditSettings) -> None:
     print("\n".join(sentences.plan_notes(planned, count)))
 
 
-def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None:
+def _finish(result: AuditResult, written: ReportFiles, asked: AuditSettings) -> None:
     """Say what was found; exit code 1 if it is more than the gate lets through."""
     from gmip.report import write_junit
-    from gmip.report.sentences import blind_gate, failed_gates
+    from gmip.report.sentences import gate
 
     if asked.junit is not None:
         write_junit(result, Path(asked.junit))
@@ -286,12 +286,8 @@ def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None
         print_audit(result, written)
     sys.stdout.flush()  # a full disk is not to look like a failed gate
     for one in result.runs:
-        if one.gate is not None and one.gate.blind:
-            print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
-        elif one.gate is not None and one.gate.passed and one.conclusion.kind == "probably-fails":
-            print(f"{one.name}: the gate passed because the excess over the limit could be chance.", file=sys.stderr)
-    for line in failed_gates(result):
-        print(line, file=sys.stderr)
+        if one.gate is not None and (not one.gate.passed or one.gate.blind or one.conclusion.kind == "probably-fails"):
+            print(f"{one.name}: {gate(one, one.gate)}", file=sys.stderr)
     if result.passed is False:
         raise typer.Exit(1)
 
@@ -308,7 +304,7 @@ def _remove_former(junit: str | None) -> None:
 # -- what is printed for people ----------------------------------------------------------------------------------------
 
 
-def print_audit(result: AuditResult, written: Written) -> None:
+def print_audit(result: AuditResult, written: ReportFiles) -> None:
     """The card of each run, its warnings, the price of its advice where that was measured, and where the report is."""
     from gmip.report import answer_words, card, check_words
     from gmip.report.sentences import cautions, gate

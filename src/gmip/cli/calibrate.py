@@ -7,26 +7,34 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-import gmip
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
 from gmip.accounting.alternatives import Ways
 from gmip.accounting.alternatives import alternatives as find_alternatives
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
-from gmip.accounting.claims import at_most
 from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import show
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import (
     TARGET,
-    Explained,
+    AnswerSettings,
     RunSettings,
     TargetSettings,
     WhoseSettings,
     as_understood,
+    asked_as_json,
     slow_because,
+)
+from gmip.report.account_words import (
+    at_most,
+    mu_and_epsilon,
+    proved_instead,
+    reached,
+    target_name,
+    target_sentence,
+    target_shown,
 )
 from gmip.vocabulary import NoisySGD, PrivacyTarget
 
@@ -35,7 +43,7 @@ _SHOWN_DELTA: Final = 1.0e-6  # where differential privacy is shown and none was
 _SOLVABLE: Final[dict[str, SolveFor]] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
-class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
+class CalibrateSettings(AnswerSettings, TargetSettings, WhoseSettings, RunSettings):
     """Settings of `gmip calibrate`."""
 
     solve_for: Annotated[
@@ -93,14 +101,14 @@ def calibrate(asked: CalibrateSettings) -> None:
         show.print_json(_as_json(asked, target, found, curve, ways))
         return
     rows = _run_rows(found)
-    measured = show.target_shown(target, curve.exposure(target))
-    name = show.target_name(target)
+    measured = target_shown(target, curve.exposure(target))
+    name = target_name(target)
     rows.append((f"{name}, {at_most(curve)}", measured))
-    remarks = show.proved_instead(found, curve)
+    remarks = proved_instead(found, curve)
     if asked.notion == "gdp" and (more := _gdp_rows(curve, target)):
         rows += more
-        remarks = [show.mu_and_epsilon(_SHOWN_DELTA), *remarks]
-    answer = f"{_advice(found, asked.solved)}: {show.target_sentence(target, curve)}"
+        remarks = [mu_and_epsilon(_SHOWN_DELTA), *remarks]
+    answer = f"{_advice(found, asked.solved)}: {target_sentence(target, curve)}"
     show.print_answer(rows, answer, curve, explain=asked.explain, remarks=remarks)
     if ways is not None:
         _print_ways(ways)
@@ -109,17 +117,9 @@ def calibrate(asked: CalibrateSettings) -> None:
 def _as_json(
     asked: CalibrateSettings, target: PrivacyTarget, found: NoisySGD, curve: TradeOff, ways: Ways | None
 ) -> dict[str, Any]:
-    record = asked.susceptibility
     delta = _SHOWN_DELTA if target.delta is None and asked.notion == "gdp" else target.delta
     return {
-        "gmip": gmip.__version__,
-        "run": as_understood(found),
-        "notion": asked.notion,
-        "susceptibility": record if record is None or isinstance(record, str) else [record],
-        "attacker_knows": target.attacker_knows,
-        "rows_per_person": found.rows_per_person,
-        "bound": "tight",
-        "composition": "exact",
+        **asked_as_json(found, asked),
         **{name: getattr(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
         "target": show.target_as_json(target),
         "achieved": curve.exposure(target),
@@ -154,13 +154,13 @@ def _ways_as_json(ways: Ways) -> dict[str, Any]:
 
 def _print_ways(ways: Ways) -> None:
     """The ways beside the noise that was asked for, each alone."""
-    from gmip.report.advice_words import NAMES, alternative_command, closed_sentence, reached, setting_words
+    from gmip.report.advice_words import NAMES, alternative_command, closed_sentence, setting_words
 
     others = [way for way in ways.open if way.change != "noise"]
     rows = [
         (
             f"{NAMES[way.change]}: {setting_words(way.change, way.runs, ways.runs)}",
-            reached(way.value, way.curve.kind, ways.target),
+            reached(ways.target, way.value, way.curve.kind),
         )
         for way in others
     ]

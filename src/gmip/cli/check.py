@@ -10,12 +10,12 @@ from pydantic import Field
 
 from gmip.cli import show
 from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import Printed
+from gmip.cli.shared_settings import OutputSettings
 
 _MARKS: Final = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
 
 
-class CheckSettings(Printed):
+class CheckSettings(OutputSettings):
     """Settings of `gmip check`, as `gmip.check_run` takes them."""
 
     run: Annotated[str, Option("RUN", argument=True), Field(description="Folder of a recorded run.")]

@@ -13,7 +13,7 @@ from gmip.accounting import convert as formulas
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import Printed
+from gmip.cli.shared_settings import OutputSettings
 
 DIGITS: Final = 5  # conversions are exact: a few more than for a bound
 
@@ -52,7 +52,7 @@ def _given(option: str, texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
-class ConvertSettings(Printed):
+class ConvertSettings(OutputSettings):
     """Settings of `gmip convert`."""
 
     numbers: Annotated[

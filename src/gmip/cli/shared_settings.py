@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, InstanceOf, model_validator
 
+import gmip
 from gmip._validate import listed
 from gmip.cli import parse
 from gmip.cli.errors import BadRequest, option_name
@@ -25,7 +26,7 @@ RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target", "Accounti
 WORKERS: Final = "Where it runs"
 
 
-class Printed(Settings):
+class OutputSettings(Settings):
     """How an answer is printed."""
 
     as_json: Annotated[
@@ -35,7 +36,7 @@ class Printed(Settings):
     ] = False
 
 
-class Explained(Printed):
+class AnswerSettings(OutputSettings):
     """An answer of the accountant."""
 
     explain: Annotated[bool, Option(), Field(description="Also print what the answer assumes.")] = False
@@ -150,6 +151,21 @@ def as_understood(run: NoisySGD) -> dict[str, Any]:
         "sample_rate": run.sample_rate,
         "steps_per_epoch": run.steps_per_epoch,
         "epochs": run.epochs,
+    }
+
+
+def asked_as_json(run: NoisySGD, whose: WhoseSettings) -> dict[str, Any]:
+    """What an answer of the accountant is about, as JSON."""
+    record = whose.susceptibility
+    return {
+        "gmip": gmip.__version__,
+        "run": as_understood(run),
+        "notion": whose.notion,
+        "susceptibility": record if record is None or isinstance(record, str) else [record],
+        "attacker_knows": whose.attacker_knows,
+        "rows_per_person": run.rows_per_person,
+        "bound": "tight",
+        "composition": "exact",
     }
 
 

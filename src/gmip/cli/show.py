@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from gmip import _numbers
 from gmip._progress import Progress, Watch, bars
-from gmip.accounting.claims import standing
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import GmipWarning
-from gmip.vocabulary import NoisySGD, PrivacyTarget
+from gmip.report.account_words import standing
+from gmip.vocabulary import PrivacyTarget
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
@@ -59,22 +59,6 @@ def print_answer(
     print_people(rows, f"{clause}, for {curve.for_whom}.", curve.assumptions if explain else (), line)
 
 
-def mu_and_epsilon(delta: float) -> str:
-    """What a reader of a table with both has to know."""
-    return (
-        "mu and epsilon of differential privacy are different things: mu holds at every FPR, epsilon at delta = "
-        f"{delta:g}. Do not convert one into the other."
-    )
-
-
-def proved_instead(run: NoisySGD, curve: TradeOff) -> list[str]:
-    """Where noise on shuffled epochs gives a forecast: what gives a bound."""
-    if run.sampling != "shuffled" or run.noise_std == 0.0 or curve.kind == "bound":
-        return []
-    knows = "" if curve.claim.adjacency is not None else ", with --attacker-knows 1"
-    return [f"For a bound draw batches otherwise: --sampling balls-in-bins or poisson{knows}."]
-
-
 def one_line(curve: TradeOff, *, explained: bool | None = False) -> str:
     """What the numbers of a curve are, and the caveat that must not be left out."""
     if explained is None:
@@ -107,48 +91,11 @@ def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence
 
 # -- a privacy target --------------------------------------------------------------------------------------------------
 
-_ADVANTAGE: Final = "advantage (TPR - FPR)"
-_EPSILON_OF: Final = {"gmip": " of membership (of differential privacy: --notion gdp)", "gdp": ""}
-
-
-def target_name(target: PrivacyTarget) -> str:
-    """What is measured, in tables."""
-    if target.rate is not None:
-        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
-    if target.delta is not None:
-        return f"epsilon{_EPSILON_OF[target.notion]} at delta = {target.delta:g}"
-    return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
-
 
 def target_as_json(target: PrivacyTarget) -> dict[str, float]:
     """What must not be exceeded, and where."""
     where = {"fpr": target.rate.fpr} if target.rate is not None else {"delta": target.delta} if target.delta else {}
     return {target.measure: target.value, **where}
-
-
-def target_sentence(target: PrivacyTarget, curve: TradeOff) -> str:
-    """What holds once it is met, in the words that the curve's kind allows; of differential privacy no mu without its
-    range."""
-    bound = curve.kind == "bound"
-    if target.rate is not None:
-        at, most = f"at a {_numbers.rate(target.rate.fpr)} false-alarm rate", _numbers.rate(target.rate.tpr)
-        if bound:
-            return f"{at}, an attacker finds at most {most} of the members"
-        return f"{at}, an attacker is expected to find about {most} of the members or fewer"
-    at = "" if target.delta is None else f" at delta = {target.delta:g}"
-    if target.measure == "advantage":
-        what, most = f"the attacker's {_ADVANTAGE}", _numbers.rate(target.value)
-    elif target.measure == "epsilon":
-        what, most = f"epsilon{_EPSILON_OF[target.notion]}", f"{target.value:g}"
-    else:
-        over = "" if curve.claim.adjacency is None else " over FPRs from 1e-5 to 1 - 1e-5"
-        what, most = f"the mu of the run{over}", f"{target.value}"
-    return f"{what} is {'at most' if bound else 'expected to stay within'} {most}{at}"
-
-
-def target_shown(target: PrivacyTarget, value: float) -> str:
-    """What was measured, rounded up."""
-    return _numbers.percent(value, "up") if target.is_share else _numbers.number(value, "up")
 
 
 # -- how far it is -----------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from pydantic import Field, model_validator
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
-from gmip.accounting.claims import at_most, found
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
-from gmip.cli.shared_settings import NoiseSettings, Printed, TargetSettings, once
+from gmip.cli.shared_settings import NoiseSettings, OutputSettings, TargetSettings, once
+from gmip.report.account_words import at_most, found
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _clip(option: str, text: str) -> float | str:
     return text if text in ("auto", "none") else parse.positive(option, text, "auto, none or a finite number above 0")
 
 
-class _TraceSettings(Printed):
+class _TraceSettings(OutputSettings):
     """What is trained, and where its record goes."""
 
     task: Annotated[

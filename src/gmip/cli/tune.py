@@ -13,7 +13,8 @@ from gmip import _numbers
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Count, Option, Positive, from_settings
-from gmip.cli.shared_settings import Printed, TargetSettings, WorkerSettings
+from gmip.cli.shared_settings import OutputSettings, TargetSettings, WorkerSettings
+from gmip.report.account_words import most, target_name, target_shown
 
 if TYPE_CHECKING:
     from gmip.tuning import TuneResult
@@ -46,7 +47,7 @@ def _effort(option: str, text: str) -> dict[str, Any]:
     return {"budget": text} if number == text.strip() else {"trials": parse.count(option, number.strip())}
 
 
-class TuneSettings(Printed, WorkerSettings, TargetSettings):
+class TuneSettings(OutputSettings, WorkerSettings, TargetSettings):
     """Settings of `gmip tune`, as `gmip.tune` takes them."""
 
     task: Annotated[
@@ -149,11 +150,11 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     from gmip.report import tuning_page
 
     answer, *more = tuning_page.tuning_sentences(result)
-    claim = "guaranteed, at most" if result.claim.kind == "bound" else "forecast, about"
+    claim = f"{'guaranteed' if result.claim.kind == 'bound' else 'forecast'}, {most(result.claim.kind)}"
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
         ("noise std on the mean gradient", _numbers.noise(result.recipe.noise_std)),
-        (f"{claim}: {show.target_name(target)}", show.target_shown(target, result.exposure)),
+        (f"{claim}: {target_name(target)}", target_shown(target, result.exposure)),
     ]
     if result.trainings is not None:
         rows.append(("trials of the search", _numbers.count(len(result.tried))))

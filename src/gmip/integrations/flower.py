@@ -65,8 +65,8 @@ def clients_run(
 
     Guarantees
     ----------
-    Those of `gmip.account`, for the membership of a client with all its data, if every sampled client replies and all
-    weigh the same (num-examples = 1). Flower adds noise for equal weights, so that a client that weighs more is
+    They are those of `gmip.account`, for the membership of a client with all its data, if every sampled client replies
+    and all weigh the same (num-examples = 1). Flower adds noise for equal weights, so that a client that weighs more is
     protected less; `GmipStrategy` refuses such rounds, and counts those with fewer replies as what they are.
     """
     clipping = _clipping(strategy)

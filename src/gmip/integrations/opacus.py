@@ -177,8 +177,8 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
 
         Guarantees
         ----------
-        Those of `gmip.account` for the same run. Where the recorded rate makes batches of no whole size, sizes are
-        rounded so that both the size of a batch and its rate err on the attacker's side. With no step recorded the
+        They are those of `gmip.account` for the same run. Where the recorded rate makes batches of no whole size, sizes
+        are rounded so that both the size of a batch and its rate err on the attacker's side. With no step recorded the
         curve is that of perfect privacy.
         """
         check.one_of("sampling", sampling, _SAMPLINGS)

@@ -8,11 +8,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from gmip._numbers import count, duration, noise, number, percent, rate, setting, typed
+from gmip._numbers import count, duration, noise, number, percent, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, ClosedWay, Ways
-from gmip.auditing.schema import Advice, NotTried, RunAudit, TrainingCommand, Way
-from gmip.report.answer_words import goal_words
-from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Recipe
+from gmip.auditing.schema import Advice, RunAudit, TrainingCommand, UntriedWay, Way
+from gmip.report.account_words import goal_words, reached, target_shown
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe
 
 NAMES: Final[dict[Change, str]] = {
     "noise": "More noise",
@@ -141,7 +141,7 @@ def _to_guarantee(run: RunAudit) -> str:
 
 
 def _way(way: Way, run: RunAudit) -> str:
-    what, then = setting_words(way.change, way.runs, run.declared), reached(way.tpr, way.kind, _target(run))
+    what, then = setting_words(way.change, way.runs, run.declared), reached(_target(run), way.tpr, way.kind)
     return f"{NAMES[way.change]}: {what}. {then.capitalize()}."
 
 
@@ -170,7 +170,7 @@ def _train_command(train: TrainingCommand, way: Way, declared: Sequence[NoisySGD
     return f"gmip train {' '.join(said)} --out runs/{way.change}"
 
 
-def not_tried(one: NotTried) -> str:
+def not_tried(one: UntriedWay) -> str:
     """Why the accuracy of a way was not measured."""
     if one.why == "refused":
         return f"The accuracy of these ways was not measured: {one.problem}"
@@ -244,14 +244,6 @@ def _ratio(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> float:
     return min(_clip(a) / _clip(b) for a, b in zip(new, old, strict=True) if b.clip_norm is not None)
 
 
-def reached(value: float, kind: Kind, target: PrivacyTarget) -> str:
-    """What then holds: a guarantee, or a forecast."""
-    worth = "guaranteed: at most" if kind == "bound" else "forecast: about"
-    if target.rate is not None:
-        return f"{worth} {percent(value, 'up')} of the members at {rate(target.rate.fpr)} false alarms"
-    return f"{worth} {target.measure} {number(value, 'up')}"
-
-
 def closed_sentence(closed: Sequence[ClosedWay], target: PrivacyTarget) -> str:
     """The ways that do not reach the target; empty if all do."""
     if not closed:
@@ -261,8 +253,7 @@ def closed_sentence(closed: Sequence[ClosedWay], target: PrivacyTarget) -> str:
 
 
 def _why(one: ClosedWay, target: PrivacyTarget) -> str:
-    found = 1.0 if one.value is None else one.value
-    shown = percent(found, "up") if target.rate is not None else number(found, "up")
+    shown = target_shown(target, 1.0 if one.value is None else one.value)
     return {
         "no-clip-norm": "noise needs a clip norm: clip the gradient of each record",
         "too-slow": "not computed: it takes too long",

@@ -21,7 +21,7 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.verdict import exposed_group
 from gmip.report import check_words
-from gmip.vocabulary import Kind, Rate
+from gmip.report.account_words import most
 
 # -- the claim --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ def _tested(run: RunAudit) -> str:
 
 
 def verdict_reasons(run: RunAudit) -> list[str]:
-    """For those who ask why: what failed, what the test needs, and both claims where there are two."""
+    """The reasons: what failed, what the test needs, and both claims where there are two."""
     if not run.attacks:
         return []
     failed = run.check.failed if run.verdict.unmatched and run.check is not None else ()
@@ -180,15 +180,6 @@ def allowed(claim: ClaimedCurve, fpr: float) -> str:
     if claim.is_bound and excludes_nothing(share):
         return "no guarantee"
     return f"{claim_word(claim)}: {most(claim.kind)} {percent(share, 'up')}"
-
-
-def goal_words(goal: Rate) -> str:
-    return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
-
-
-def most(kind: Kind) -> str:
-    """How a number of a bound, or of a forecast, begins."""
-    return "at most" if kind == "bound" else "about"
 
 
 def claim_word(claim: ClaimedCurve) -> str:

@@ -112,7 +112,7 @@ def badge(run: RunAudit) -> Html:
 # -- the rows of the picture ------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class ForestRow(NamedTuple):
     """One line of a forest plot.
 
     key : names its numbers; small : below the label; found : None where nothing could be measured, as `note` says;
@@ -142,7 +142,7 @@ def attacker(answer: AttackerAnswer) -> str:
     return f"{_SEES[answer.sees]} and a list{held}"
 
 
-def rows(run: RunAudit) -> list[Row]:
+def rows(run: RunAudit) -> list[ForestRow]:
     """A line for each attacker, who sees most first."""
     own = {one.attack: (one.sees, one.attacker_knows > 0.0) for one in run.attacks}
     few = {one.attack for one in run.attacks if not one.measurable(run.goal.fpr)}
@@ -162,7 +162,7 @@ def rows(run: RunAudit) -> list[Row]:
             beside += _OPEN.get(answer.why, "") if claim.is_bound else ""
         note = "no evidence" if answer.leak == "blind" else "too few to measure"
         made.append(
-            Row(
+            ForestRow(
                 "none" if found is None else found.attack,
                 attacker(answer),
                 by,
@@ -292,7 +292,7 @@ def claim_line(run: RunAudit) -> str | None:
     return answer_words.verdict_headline(run)
 
 
-def worst_group(run: RunAudit) -> Row | None:
+def worst_group(run: RunAudit) -> ForestRow | None:
     """The most exposed group, where there are others to compare it with."""
     worst = exposed_group(run.groups, run.goal.fpr)
     measured = [row for one in run.groups if (row := group_row(one, run)).found is not None]
@@ -300,13 +300,13 @@ def worst_group(run: RunAudit) -> Row | None:
     return None if worst is None or not compared else group_row(worst, run)
 
 
-def group_row(one: GroupOutcome, run: RunAudit) -> Row:
+def group_row(one: GroupOutcome, run: RunAudit) -> ForestRow:
     goal, label = run.goal, one.group
     if run.grouped_by == "class" and not one.folded:
         label = f"class {label}"  # a class is often a number
     size = f"{count(one.members)} members, {count(one.non_members)} others"
     found = answer_words.measured_at(one, f"{goal.fpr:g}")
-    return Row(one.group, label, size, found, "too few to measure")
+    return ForestRow(one.group, label, size, found, "too few to measure")
 
 
 def next_step(run: RunAudit) -> tuple[str, str | None]:
@@ -399,7 +399,7 @@ def axis(goal: Rate, first: str) -> Html:
     return tag("li", tag("span", first), picture, tag("span", "members found"), class_="axis", aria_hidden="true")
 
 
-def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
+def row_html(row: ForestRow, goal: Rate, key: str, kind: str = "found") -> Html:
     """One line: label, picture, numbers."""
     on, parts = scale_for(goal), []
     for share, name in ((goal.fpr, "guess"), (goal.tpr, "limit")):
@@ -427,7 +427,7 @@ def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
     )
 
 
-def legend(goal: Rate, lines: Sequence[Row]) -> Html:
+def legend(goal: Rate, lines: Sequence[ForestRow]) -> Html:
     """What the signs of the picture mean; only those that are there."""
     limit_, found = rate(goal.tpr), [row.found.value > goal.tpr for row in lines if row.found is not None]
     shown = []
@@ -447,7 +447,9 @@ def legend(goal: Rate, lines: Sequence[Row]) -> Html:
     return tag("p", *items, guess, limit, class_="signs note")
 
 
-def forest(lines: Sequence[Row], goal: Rate, key: str, worst: Row | None = None, *, grouped: bool = False) -> Html:
+def forest(
+    lines: Sequence[ForestRow], goal: Rate, key: str, worst: ForestRow | None = None, *, grouped: bool = False
+) -> Html:
     """A forest plot: what is found in each line, with its interval, beside the limit.
 
     worst : the most exposed group, below the attackers; grouped : the lines are groups, not attackers.
@@ -565,7 +567,7 @@ def _one_line(text: str) -> str:
     return readable(text.replace("\n", " "))
 
 
-def forest_text(lines: Sequence[Row], goal: Rate, label: str = "attacker") -> list[str]:
+def forest_text(lines: Sequence[ForestRow], goal: Rate, label: str = "attacker") -> list[str]:
     """A forest plot in characters."""
     words = {"guarantee": "G guarantee", "forecast": "F forecast", "claim": "C claim"}
     there = {row.claim[0] for row in lines if row.claim is not None}
@@ -584,7 +586,7 @@ def axis_text(label: str, goal: Rate) -> list[str]:
     return [f"{label:22} {''.join(ticks).rstrip()}"]
 
 
-def _line(label: str, row: Row, goal: Rate) -> str:
+def _line(label: str, row: ForestRow, goal: Rate) -> str:
     on, cells = scale_for(goal), [" "] * _WIDE
 
     def at(share: float) -> int:

@@ -422,7 +422,7 @@ def _html(title: str, sections: list[_Section]) -> str:
 
 
 def to_registry(result: AuditResult) -> dict[str, str]:
-    """For each run with differential privacy, a draft in the format of the registry of deployments, in YAML.
+    """A draft for each run with differential privacy, in the format of the registry of deployments, in YAML.
 
     The registry (opendp/deployments-registry-data, its schema of 15 July 2026; arXiv 2509.13509) has no room for runs
     without a guarantee, or whose guarantee the audit contradicts: they are left out.

@@ -36,7 +36,7 @@ def to_markdown(result: AuditResult) -> str:
         parts += _run(result, run, several)
     parts += ["## How to read it", bullets(card.meaning(result))]
     parts.append(bullets([f"{of.title}: {of.todo}" for of in card.VERDICTS.values()]))
-    parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
+    parts.append(plain(sentences.not_shown()))
     parts += ["## Assumptions and threat model", bullets(answer_words.THREAT_MODELS[result.threat_model])]
     parts.append(table_markdown(tables.standing_table(result)))
     return "\n\n".join(part for part in parts if part) + "\n"

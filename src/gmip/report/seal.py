@@ -56,7 +56,7 @@ class SealOpening(Frozen):
         return sha256(json.dumps(self.model_dump(), sort_keys=True))
 
 
-class Finding(Frozen):
+class Verification(Frozen):
     """One thing that was verified, or could not be.
 
     check : "signature" (the seal is by the holder of a key), "opening" (it is what was sealed), "file" (as sealed),
@@ -110,17 +110,17 @@ def read_seal(path: Path) -> tuple[Seal, SealOpening]:
     return found[0], found[1]  # type: ignore[return-value]
 
 
-def signer(path: Path, key: str | None) -> list[Finding]:
+def signer(path: Path, key: str | None) -> list[Verification]:
     """Whether the seal in a file is signed by a public key; nothing where there is neither key nor signature."""
     by = read_if_there(path.with_name(f"{path.name}.minisig"))
     if key is None:
-        return [] if by is None else [Finding(check="signature", status="unchecked")]
+        return [] if by is None else [Verification(check="signature", status="unchecked")]
     public = public_key(key)
     sound = by is not None and signed(read(path), by.decode("utf-8", "replace"), public)
-    return [Finding(check="signature", status="passed" if sound else "failed", subject=public)]
+    return [Verification(check="signature", status="passed" if sound else "failed", subject=public)]
 
 
-def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening, files: Path) -> list[Finding]:
+def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening, files: Path) -> list[Verification]:
     """What can be recomputed, offline, by somebody who trusts neither the seal nor the result.
 
     Parameters
@@ -128,20 +128,20 @@ def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening
     folder : of the report, with exposed-<run>.csv where it was passed on.
     files : the folder of the sealed files.
     """
-    found = [Finding(check="opening", status="passed" if opening.commitment == seal.commitment else "failed")]
+    found = [Verification(check="opening", status="passed" if opening.commitment == seal.commitment else "failed")]
     sealed: dict[str, bool] = {}
     for name, expected in opening.files.items():
         path = files / Path(name).name
         if not path.is_file():
-            found.append(Finding(check="file", status="unchecked", subject=name))
+            found.append(Verification(check="file", status="unchecked", subject=name))
         elif sha256_of_file(path) != expected:
-            found.append(Finding(check="file", status="failed", subject=name))
+            found.append(Verification(check="file", status="failed", subject=name))
         else:
-            found.append(Finding(check="file", status="passed", subject=name))
+            found.append(Verification(check="file", status="passed", subject=name))
             sealed |= _membership(path) or {}
     names = exposed_names(result)
     for run in result.runs:
-        found.append(Finding(check="verdict", status="passed" if _concluded(run) else "failed", subject=run.name))
+        found.append(Verification(check="verdict", status="passed" if _concluded(run) else "failed", subject=run.name))
         found += _accounting(run)
         table = folder / names[run.name]
         found += _scores(run, result, read_columns(table) if table.is_file() else None, sealed)
@@ -177,14 +177,14 @@ def _concluded(run: RunAudit) -> bool:
     return all(one is not None and one.is_bound and one.tpr(run.goal.fpr) <= run.goal.tpr for one in bounds)
 
 
-def _accounting(run: RunAudit) -> Iterator[Finding]:
+def _accounting(run: RunAudit) -> Iterator[Verification]:
     """Whether the accountant says of the declared run what the result says."""
     own = [one for one in run.claims if one.origin == "accountant" and one.key in ("claimed", "list", "gdp")]
     if not run.declared or not own:
-        yield Finding(check="accounting", status="unchecked", subject=run.name)
+        yield Verification(check="accounting", status="unchecked", subject=run.name)
         return
     same = all(_follows(run, claim) for claim in own)
-    yield Finding(check="accounting", status="passed" if same else "failed", subject=run.name)
+    yield Verification(check="accounting", status="passed" if same else "failed", subject=run.name)
 
 
 def _follows(run: RunAudit, claim: ClaimedCurve) -> bool:
@@ -196,23 +196,23 @@ def _follows(run: RunAudit, claim: ClaimedCurve) -> bool:
 
 def _scores(
     run: RunAudit, result: AuditResult, table: Mapping[str, Any] | None, sealed: Mapping[str, bool]
-) -> Iterator[Finding]:
+) -> Iterator[Verification]:
     """Whether the members are the sealed ones, and the attack's numbers those of its scores."""
     outcome = next((one for one in run.attacks if one.attack == run.exposed_by), None)
     if table is None or outcome is None or outcome.repeats > 1:
-        yield Finding(check="scores", status="unchecked", subject=run.name)
-        yield Finding(check="members", status="unchecked", subject=run.name)
+        yield Verification(check="scores", status="unchecked", subject=run.name)
+        yield Verification(check="members", status="unchecked", subject=run.name)
         return
     inside = np.array([_truth(one) for one in table["member"]])
     scores = np.asarray(table["score"], dtype=np.float64)
     same = _same_numbers(scores, inside, outcome, result, len(run.attacks))
-    yield Finding(check="scores", status="passed" if same else "failed", subject=run.name)
+    yield Verification(check="scores", status="passed" if same else "failed", subject=run.name)
     if not sealed:
-        yield Finding(check="members", status="unchecked", subject=run.name)
+        yield Verification(check="members", status="unchecked", subject=run.name)
     else:
         asked = zip(map(str, table["id"]), inside.tolist(), strict=True)
         kept = all(sealed.get(one.removeprefix("'")) == member for one, member in asked)
-        yield Finding(check="members", status="passed" if kept else "failed", subject=run.name)
+        yield Verification(check="members", status="passed" if kept else "failed", subject=run.name)
 
 
 def _same_numbers(scores: Any, inside: Any, outcome: AttackOutcome, result: AuditResult, tests: int) -> bool:
@@ -256,7 +256,7 @@ _WORDS: Final = {
 _MARKS: Final = {"passed": "ok ", "failed": "NO ", "unchecked": "?  "}
 
 
-def seal_sentences(found: Sequence[Finding], created: str) -> list[str]:
+def seal_sentences(found: Sequence[Verification], created: str) -> list[str]:
     """The answer, a line for each thing that was looked at, and what all of it does not show."""
     failed = any(one.status == "failed" for one in found)
     unchecked = any(one.status == "unchecked" for one in found)

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gmip._numbers import byte_size, count, duration, number, percent, rate
-from gmip._validate import listed
-from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, Persons, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, Deletion, Gate, OmittedAttack, Persons, RunAudit
 from gmip.errors import GmipError
-from gmip.report import answer_words, card, check_words
+from gmip.report import answer_words, check_words
 
 if TYPE_CHECKING:
     from gmip.attacks.work import WorkPlan
@@ -52,6 +51,16 @@ _FACTS = {
     "reach": "Farthest distance tried: {}.",
 }
 _LONGEST_FACT = 80
+_LIMITS = {
+    "untried": "The model and the loss could not be tried on a few records ({problem}), so gmip did not check whether "
+    "the model ends in softmax under cross-entropy, or whether the loss mixes records. Both make attacks find too "
+    "little.",
+    "softmax": "The model returns probabilities where cross-entropy expects logits: it seems to end in softmax, which "
+    "the loss already applies. Its losses then differ little, and loss attacks find little.",
+    "dropout": "The model drops units at random while it trains (layer {layer}): the published gradients are those of "
+    "the thinned model, attacks compute those of the whole one and find too little.",
+    "own-gradients": "Own mus by noise alone are not known: {problem}",
+}
 
 
 def attack_notes(attack: AttackOutcome) -> tuple[str, ...]:
@@ -108,9 +117,10 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
             f"The estimator was refitted on a random half of the records{half}; the others are the non-members. "
             f"This audits how it is trained, not a model that was fitted before.",
         )
-    if run.source == "deleted":
-        said.insert(0, _deleted(run))
+    if run.deletion is not None:
+        said.insert(0, _deletion(run.deletion))
     said += [*map(left_out, run.left_out), *map(_sentence, run.warnings)]
+    said += [_LIMITS[one.kind].format(problem=one.problem, layer=one.layer) for one in run.limits]
     if not run.facts.complete:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
@@ -119,20 +129,18 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def _deleted(run: RunAudit) -> str:
+def _deletion(found: Deletion) -> str:
     """Says who members are, and how many are found; and how many were before, without which nobody found is no news."""
-    facts = run.attacks[0].facts if run.attacks else {}
-    said = "Here members are the people who asked to be deleted, and non-members those who were never in."
-    now, before = facts.get("requests_found"), facts.get("requests_found_before")
-    if isinstance(now, float):
-        said += f" At 5% false alarms, traces of {percent(now, 'nearest')} of the former are found"
-        if isinstance(before, float):
-            said += f", and of {percent(before, 'nearest')} in the release before"
-        said += ". exposed-*.csv has the p-value of each."
-        if isinstance(before, float) and before <= 0.05 and now <= 0.05:
-            said += " Where the release before shows no traces, none in the new one says nothing: add reference models."
-    if not isinstance(before, float):
-        said += " Whether this test finds anybody is not known: pass the release before as well."
+    said = (
+        "Here members are the people who asked to be deleted, and non-members those who were never in. At 5% false "
+        f"alarms, traces of {percent(found.found, 'nearest')} of the former are found"
+    )
+    last = "exposed-*.csv has the p-value of each."
+    if found.before is None:
+        return f"{said}. {last} Whether this test finds anybody is not known: pass the release before as well."
+    said += f", and of {percent(found.before, 'nearest')} in the release before. {last}"
+    if found.before <= 0.05 and found.found <= 0.05:
+        said += " Where the release before shows no traces, none in the new one says nothing: add reference models."
     return said
 
 
@@ -155,7 +163,7 @@ def _persons(found: Persons) -> list[str]:
     return said
 
 
-def left_out(one: LeftOut) -> str:
+def left_out(one: OmittedAttack) -> str:
     """Says that an attack could not run, and why."""
     why = GmipError(one.problem, remedy=one.remedy).sentence()
     subject = "" if one.argument is None else one.argument + ("" if one.value is None else f" = {one.value}") + " "
@@ -188,19 +196,6 @@ def guarantee(run: RunAudit) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def data_protection(result: AuditResult) -> tuple[str, ...]:
-    """A short text for the record of a data-protection officer."""
-    tried = sorted({attack.title for run in result.runs for attack in run.attacks})
-    sizes = [run.facts.dataset_size for run in result.runs if run.facts.dataset_size]
-    trained = f" The training data hold {count(max(sizes))} records." if sizes else ""
-    return (
-        "Risk examined: that somebody finds out whether a given person's record was used for training (membership "
-        f"inference).{trained} Attacks tried: {listed(tried) if tried else 'none'}.",
-        *(f"{run.name or 'The run'}: {card.look(run).title}. {card.headline(run)}" for run in result.runs),
-        not_shown(),
-    )
-
-
 def not_shown() -> str:
     return (
         "What this does not show: that no other attack finds more. It says nothing about the content of records, and "
@@ -214,10 +209,11 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 
 def gate(run: RunAudit, found: Gate) -> str:
+    """Whether a run passes its gate, and why that may say little."""
     if found.doubted:
         return f"Cannot tell, so it does not pass: {_doubt(run)}"
     if found.blind:
-        return f"Passed only because it could not fail: {blind_gate(run, found)}."
+        return f"Passed only because it could not fail: {_blind_gate(run, found)}."
     if found.within_group:
         within = answer_words.within_group(run, found.fpr)
         return f"Failed: at {rate(found.fpr)} false alarms {within}; the target is {rate(found.limit)}."
@@ -226,10 +222,11 @@ def gate(run: RunAudit, found: Gate) -> str:
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
         f"the target is {rate(found.limit)}."
     )
+    if found.passed and run.conclusion.kind == "probably-fails":
+        text += " More was measured, but the excess could be chance."
     if not found.passed or found.noticeable_tpr is None:
         return text
-    least = percent(found.noticeable_tpr, "up")
-    return f"{text} It has 80% power to fail where {least} or more can be found."
+    return f"{text} It has 80% power to fail where {percent(found.noticeable_tpr, 'up')} or more can be found."
 
 
 def _doubt(run: RunAudit) -> str:
@@ -239,7 +236,7 @@ def _doubt(run: RunAudit) -> str:
     return "" if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
 
 
-def blind_gate(run: RunAudit, found: Gate) -> str:
+def _blind_gate(run: RunAudit, found: Gate) -> str:
     """Why a gate could not fail."""
     if all(one.blind for one in run.attacks):
         return "every attack gave all candidates the same score"
@@ -253,18 +250,7 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
 
 def failed_gates(result: AuditResult) -> list[str]:
     """A sentence for each run that does not pass its gate."""
-    failed = [(one, one.gate) for one in result.runs if one.gate is not None and not one.gate.passed]
-    return [f"{run.name}: {_failed_gate(run, found)}" for run, found in failed]
-
-
-def _failed_gate(run: RunAudit, found: Gate) -> str:
-    if found.doubted:
-        return f"the gate cannot tell, and does not pass. {_doubt(run)}"
-    members = "the members of one group" if found.within_group else "the members"
-    return (
-        f"{found.attack} finds at least {percent(found.tpr_lower, 'down')} of {members} at "
-        f"{rate(found.fpr)} false alarms, more than the target of {rate(found.limit)}."
-    )
+    return [f"{one.name}: {gate(one, one.gate)}" for one in result.runs if one.gate is not None and not one.gate.passed]
 
 
 def groups(result: AuditResult, run: RunAudit) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from gmip.auditing.schema import (
     AttackOutcome,
     AuditResult,
     GroupOutcome,
     Histogram,
-    LeftOut,
-    NotTried,
+    ModelLimit,
+    OmittedAttack,
     RunAudit,
+    UntriedWay,
     automatic_title,
 )
 
@@ -73,7 +74,7 @@ def _run(run: RunAudit, fewest: int) -> RunAudit:
         facts = {name: value for name, value in one.facts.items() if name not in _PRIVATE_FACTS}
         return one.model_copy(update={"facts": facts, "guessed_seed": None, "notes": kept(one.notes)})
 
-    def not_tried(one: NotTried) -> NotTried:
+    def hidden(one: UntriedWay | ModelLimit) -> Any:
         return one if one.problem is None else one.model_copy(update={"problem": kept((one.problem,))[0]})
 
     return run.model_copy(
@@ -87,12 +88,13 @@ def _run(run: RunAudit, fewest: int) -> RunAudit:
             "groups": _folded(run.groups, fewest),
             "histogram": _joined(run.histogram, fewest),
             "commands": None,
-            "tried_left_out": tuple(map(not_tried, run.tried_left_out)),
+            "tried_left_out": tuple(map(hidden, run.tried_left_out)),
+            "limits": tuple(map(hidden, run.limits)),
         }
     )
 
 
-def _hidden(one: LeftOut, kept: Callable[[tuple[str, ...]], tuple[str, ...]]) -> dict[str, str]:
+def _hidden(one: OmittedAttack, kept: Callable[[tuple[str, ...]], tuple[str, ...]]) -> dict[str, str]:
     return {
         name: kept((words,))[0]
         for name, words in (("problem", one.problem), ("remedy", one.remedy))

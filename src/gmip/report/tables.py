@@ -21,7 +21,7 @@ from gmip.auditing.schema import (
     Way,
 )
 from gmip.report import advice_words, answer_words, check_words, sentences
-from gmip.report.answer_words import most
+from gmip.report.account_words import most
 from gmip.report.figures import Figure
 
 SHOWN_RECORDS = 50

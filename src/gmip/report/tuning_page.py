@@ -16,7 +16,8 @@ import numpy as np
 
 from gmip._html import Html, tag
 from gmip._io import make_folder, write
-from gmip._numbers import count, duration, noise, number, percent, rate, setting
+from gmip._numbers import count, duration, noise, number, setting
+from gmip.report.account_words import exposure_words, target_name, target_shown
 from gmip.report.figures import Box, scatter, tick
 from gmip.report.html import asset, bullets, page, table_html
 from gmip.report.tables import Table, table_of
@@ -35,8 +36,8 @@ _SHOWN_TRIALS: Final = 20
 def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
     """Writes recipe.yaml, tuning.html, tuning.json and trials.csv into the folder; returns where the recipe is.
 
-    Of a search on members tuning.json and model.safetensors, and returns where that is: there is nothing else
-    that may be known, and training its recipe once more would be one more run.
+    A search on members leaves tuning.json and model.safetensors, whose place is returned: there is nothing else that
+    may be known, and training its recipe once more would be one more run.
     """
     place = Path(folder)
     make_folder(place)
@@ -92,7 +93,7 @@ def tuning_sentences(result: TuneResult) -> list[str]:
     stricter = result.stricter()
     if stricter is not None:
         said.append(
-            f"A stricter target has its price: {_exposure(result, stricter.exposure)} leaves "
+            f"A stricter target has its price: {exposure_words(result.target, stricter.exposure)} leaves "
             f"{result.shown(stricter.quality.mean)}."
         )
     return said
@@ -103,15 +104,6 @@ def _error(result: TuneResult, error: float) -> str:
         return ""
     share = result.metric.endswith("accuracy")
     return f" ± {100 * error:.1f} points" if share else f" ± {number(error, 'up')}"
-
-
-def _exposure(result: TuneResult, value: float) -> str:
-    target = result.target
-    if target.rate is not None:
-        return f"{percent(min(value, 1.0), 'up')} at {rate(target.rate.fpr)} false alarms"
-    if target.is_share:
-        return f"{target.measure} {percent(min(value, 1.0), 'up')}"
-    return f"{target.measure} {'without limit' if math.isinf(value) else number(value, 'up')}"
 
 
 def tuning_html(result: TuneResult) -> str:
@@ -135,7 +127,7 @@ def tuning_html(result: TuneResult) -> str:
         [
             (
                 point.name,
-                _exposure(result, point.exposure),
+                exposure_words(result.target, point.exposure),
                 result.shown(point.quality.mean) + _error(result, point.quality.error),
                 noise(point.recipe.noise_std),
             )
@@ -176,15 +168,13 @@ def frontier_chart(result: TuneResult) -> Html:
         x = _BOX.left + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * _BOX.across
         return round(x, 1), round(height(sign * point.quality.mean), 1)
 
-    def short(value: float) -> str:
-        return percent(min(value, 1.0), "up") if result.target.is_share else number(value, "up")
-
     def height(value: float) -> float:
         return _BOX.top + (high - value) / (high - low) * _BOX.up
 
     places = [place(point) for point in points]
     dots = "; ".join(
-        f"{point.name}: {_exposure(result, point.exposure)}, {result.shown(point.quality.mean)}" for point in points
+        f"{point.name}: {exposure_words(result.target, point.exposure)}, {result.shown(point.quality.mean)}"
+        for point in points
     )
     line = "M" + "L".join(f"{x} {y}" for x, y in places)
     return scatter(
@@ -194,7 +184,7 @@ def frontier_chart(result: TuneResult) -> Html:
             for value in np.linspace(low, high, 4).tolist()
         ),
         *(
-            tick(x, _BOX.height - _BOX.bottom + 20, "middle", short(point.exposure))
+            tick(x, _BOX.height - _BOX.bottom + 20, "middle", target_shown(result.target, point.exposure))
             for (x, _), point in zip(places, points, strict=True)
         ),
         tag(
@@ -204,7 +194,7 @@ def frontier_chart(result: TuneResult) -> Html:
             class_="look-blue",
         ),
         *(tag("g", _dot(one.name, place(one), own=True), class_="look-vermillion") for one in others),
-        across=f"Exposure ({_unit(result)})",
+        across=f"Exposure ({target_name(result.target)})",
         up=f"{result.metric.capitalize()} on test records",
         label=f"{result.metric.capitalize()} against exposure. {dots}.",
         note="Up and to the left is better. The large dot is the target.",
@@ -224,13 +214,6 @@ def _limits(values: Sequence[float], *, share: bool) -> tuple[float, float]:
     spread = max(max(values) - min(values), 0.04)
     low, high = min(values) - 0.1 * spread, max(values) + 0.1 * spread
     return (max(0.0, low), min(1.0, high)) if share else (low, high)
-
-
-def _unit(result: TuneResult) -> str:
-    target = result.target
-    if target.rate is not None:
-        return f"members found at {rate(target.rate.fpr)} false alarms"
-    return "mu of the run" if target.measure == "mu" else target.measure
 
 
 def _tried(result: TuneResult) -> Table:

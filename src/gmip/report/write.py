@@ -39,7 +39,7 @@ _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
 
 @dataclass(frozen=True)
-class Written:
+class ReportFiles:
     """Where the parts of a report are."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Written:
 
 def write_report(
     result: AuditResult, folder: str | PathLike[str], *, candidates: Mapping[str, Sequence[Candidate]] | None = None
-) -> Written:
+) -> ReportFiles:
     """Writes report.html and result.json; report-to-share.html, report.md and summary.html, which name no record and no
     file; for each run with groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
 
@@ -94,7 +94,7 @@ def write_report(
     for name, content in contents.items():
         write(target / name, content)
     csvs = tuple(target / name for name in (*names.values(), *group_names.values()))
-    return Written(
+    return ReportFiles(
         folder=target,
         html=target / "report.html",
         markdown=target / "report.md",

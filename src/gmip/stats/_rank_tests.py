@@ -140,7 +140,7 @@ def _rank_sum(scores: Pooled) -> RankSum:
 
 
 def _pairs_of_groups(scores: Pooled) -> tuple[Array, Array]:
-    """For each group, how many pairs with a candidate in it are lost, and how many there are."""
+    """The pairs with a candidate in each group: how many are lost, and how many there are."""
     ins, outs, groups = scores.members, scores.non_members, scores.num_groups
     member_group, non_member_group = scores.member_group, scores.non_member_group
     size1, size0 = np.bincount(member_group, minlength=groups), np.bincount(non_member_group, minlength=groups)
@@ -160,7 +160,7 @@ def jackknife_variances(left_out: Array) -> Array:
 
 
 def _beaten(ours: Array, theirs: Array) -> Array:
-    """For each of our scores, the share of theirs (rising) that is higher, ties half."""
+    """The share of their scores (rising) that is higher than each of ours, ties half."""
     ordered = theirs
     lower = np.searchsorted(ordered, ours, side="left") + np.searchsorted(ordered, ours, side="right")
     return 1.0 - lower / (2.0 * ordered.size)

@@ -114,8 +114,8 @@ def roc_band(
 
     Guarantees
     ----------
-    Those of the TPRs of `summary`. The lower end is about an attacker who may toss coins between thresholds (the
-    concave hull of the ROC curve), the upper end about thresholds alone.
+    They are those of the TPRs of `summary`. The lower end is about an attacker who may toss coins between thresholds
+    (the concave hull of the ROC curve), the upper end about thresholds alone.
     """
     error = 1.0 - check.inside("confidence", confidence)
     grid = check.probability_array("fprs", fprs)

@@ -64,7 +64,7 @@ class ExpectedRoc:
         return float(found) if np.ndim(fpr) == 0 else np.asarray(found)
 
     def thinned(self) -> ExpectedRoc:
-        """At most about 2,000 points of the curve, even on a linear and on a logarithmic scale."""
+        """The curve at about 2,000 points at most, even on a linear and on a logarithmic scale."""
         if self.fpr.size <= _KEPT:
             return self
         least = self.fpr[self.fpr > 0.0].min()

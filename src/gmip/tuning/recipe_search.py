@@ -372,7 +372,7 @@ class Search:
 
     @cached_property
     def starts(self) -> list[Point]:
-        """Where a search begins, in this order: the task's own recipe, then points spread evenly."""
+        """The points where a search begins, in this order: the task's own recipe, then points spread evenly."""
         halton = qmc.Halton(self.space.dimension, rng=TuningStream.POINTS.rng(self.seed))
         return _distinct([self.space.place_of(self.own), *map(tuple, halton.random(_CANDIDATES).tolist())], self.space)
 

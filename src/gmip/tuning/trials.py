@@ -288,12 +288,12 @@ class TrialRunner:
     """
 
     def __init__(self, runner: JobRunner[Piece, Outcome], store: Store) -> None:
-        self._crew, self._store = runner, store
+        self._runner, self._store = runner, store
         self._known: dict[str, Outcome] = {}  # by the text of a piece, which cannot be hashed
 
     @property
     def workers(self) -> int:
-        return self._crew.size
+        return self._runner.size
 
     @property
     def spent(self) -> float:
@@ -316,7 +316,7 @@ class TrialRunner:
             self._store.put(_key(piece), fields=dataclasses.asdict(outcome))
             progress(done, total)
 
-        self._crew.compute(missing, take)
+        self._runner.compute(missing, take)
         return [self._known[repr(piece)] for piece in pieces]
 
     def _find(self, piece: Piece) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import gmip
 from gmip.auditing import advice_trials
 from gmip.auditing.attack_runs import AuditedRun
-from gmip.auditing.schema import NotTried, RunAudit
+from gmip.auditing.schema import RunAudit, UntriedWay
 from gmip.auditing.sources.recorded import repeat_seed
 from gmip.trace import Trace
 from gmip.training import evaluate, fit, train
@@ -74,7 +74,7 @@ def test_means_errors_and_ranks(audited: RunAudit, folder: Path, tmp_path: Path,
     for change, way in ways.items():
         if change == "parameters":
             assert way.accuracy is None
-            assert NotTried(change="parameters", why="other-model") in run.tried_left_out
+            assert UntriedWay(change="parameters", why="other-model") in run.tried_left_out
             continue
         recipe = RECIPE.replace(**way.changes(run.declared))
         values = [0.9 - 0.02 * recipe.num_steps - recipe.noise_std + 0.01 * (seed % 7) for seed in seeds]
@@ -134,7 +134,7 @@ def test_divergence_is_said(audited: RunAudit, folder: Path, tmp_path: Path, mon
     play = Trainings(lambda recipe, seed: math.nan if recipe.num_steps < 10 else 0.7)
     monkeypatch.setattr(advice_trials, "train_once", play)
     run = tried(audited, folder, tmp_path)
-    assert run.tried is not None and NotTried(change="steps", why="diverged") in run.tried_left_out
+    assert run.tried is not None and UntriedWay(change="steps", why="diverged") in run.tried_left_out
     (steps,) = (one.way for one in run.advice if one.way is not None and one.way.change == "steps")
     assert steps.accuracy is None
 

@@ -52,8 +52,8 @@ def test_traces_are_found_either_way(shift):
     result = audited(losses, asked, before=gmip.Predictions(asked, losses=simulated(1, 2.0)[0]))
     assert result.runs[0].conclusion.kind == "fails" and result.runs[0].suspicion is None
     assert (p_values(result) <= 0.05).mean() > 0.2
-    facts = result.runs[0].attacks[0].facts
-    assert facts["requests_found"] == pytest.approx((p_values(result) <= 0.05).mean())
+    found = result.runs[0].deletion
+    assert found.found == pytest.approx((p_values(result) <= 0.05).mean()) and found.before > 0.2
     text = to_markdown(result)
     assert "asked to be deleted" in text and "in the release before" in text and "score lower" not in text
 

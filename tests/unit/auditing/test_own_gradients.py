@@ -13,6 +13,7 @@ import gmip
 from gmip._progress import Progress, silent
 from gmip.accounting.individual import mu_by_noise
 from gmip.auditing.attack_runs import own_norms
+from gmip.report import sentences
 from gmip.report.sentences import individual
 from gmip.tasks import Task, load
 from gmip.trace import Trace
@@ -96,7 +97,8 @@ def test_an_audit_does_without_gradients_that_cannot_be_computed(
 
     monkeypatch.setattr("gmip.auditing.attack_runs.own_norms", fails)
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], seed=0).runs
-    assert one.individual is None and "Own mus by noise alone are not known: No record" in one.warnings[-1]
+    assert one.individual is None and one.limits[-1].kind == "own-gradients"
+    assert "Own mus by noise alone are not known: No record" in sentences.cautions(one)[-1]
 
 
 def test_what_a_trace_does_not_tell(task: Task, tmp_path: Path) -> None:

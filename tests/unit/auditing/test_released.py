@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gmip import Recipe, Task
-from gmip.auditing.schema import InBothFiles
+from gmip.auditing.schema import SharedRecords
 from gmip.auditing.sources.released import Released, released_model_of
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
@@ -44,7 +44,7 @@ def test_the_same_records_in_both_files(tmp_path: Path, start: int, words: str) 
 
 def test_a_few_records_in_both_files_are_left_out(tmp_path: Path) -> None:
     task, model, said = run(tmp_path, lines(0, 20), lines(19, 40))
-    assert said == InBothFiles(members=1, of_members=20, non_members=1, of_non_members=21)
+    assert said == SharedRecords(members=1, of_members=20, non_members=1, of_non_members=21)
     assert len(task.pool) == 39 and model.members.tolist() == list(range(19))
     assert task.pool.inputs[:, 0].tolist() == [i for i in range(40) if i != 19]
     assert list(task.groups["group"]) == [f"g{i}" for i in range(40) if i != 19]

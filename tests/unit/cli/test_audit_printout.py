@@ -12,7 +12,7 @@ import pytest
 
 from gmip.auditing.schema import Gate
 from gmip.cli.audit import print_audit
-from gmip.report import Written, answer_words, card, write_junit, write_report
+from gmip.report import ReportFiles, answer_words, card, write_junit, write_report
 from tests.unit.report import sample
 
 FILES = {
@@ -22,7 +22,7 @@ FILES = {
     "json": "result.json",
     "summary": "summary.html",
 }
-WRITTEN = Written(folder=Path("audit"), **{name: Path("audit") / file for name, file in FILES.items()})
+WRITTEN = ReportFiles(folder=Path("audit"), **{name: Path("audit") / file for name, file in FILES.items()})
 
 
 def test_the_answer_comes_first(capsys):

@@ -12,12 +12,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import gmip
-from gmip.accounting.claims import at_most, found
 from gmip.cli import _PANELS, show
 from gmip.cli import app as commands
 from gmip.cli.options import Count, Delta, Option, Seed, Settings, from_settings, names_of
 from gmip.cli.shared_settings import RunSettings, TargetSettings, _workplace
 from gmip.errors import InvalidArgument
+from gmip.report.account_words import at_most, found, target_sentence, target_shown
 from gmip.vocabulary import Rate
 from tests.e2e.cli import CLIPPED, PAPER
 
@@ -146,7 +146,7 @@ def made(given: str) -> gmip.PrivacyTarget:
 )
 def test_a_target_says_its_measure_rounded_up(given, answer, shown):
     assert show.target_as_json(made(given)) == answer
-    assert show.target_shown(made(given), 0.20001) == shown
+    assert target_shown(made(given), 0.20001) == shown
 
 
 def test_a_target_measures_the_curve():
@@ -157,8 +157,8 @@ def test_a_target_measures_the_curve():
 
 @pytest.mark.parametrize("given", GIVEN)
 def test_a_target_says_at_most_only_of_a_bound(given):
-    assert "at most" in show.target_sentence(made(given), gmip.account(PAPER, susceptibility=900.0))
-    assert "at most" not in show.target_sentence(made(given), gmip.account(PAPER))
+    assert "at most" in target_sentence(made(given), gmip.account(PAPER, susceptibility=900.0))
+    assert "at most" not in target_sentence(made(given), gmip.account(PAPER))
 
 
 def test_what_is_wrong_is_data():

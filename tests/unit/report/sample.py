@@ -20,16 +20,16 @@ from gmip.auditing.schema import (
     CommandFacts,
     Curve,
     Estimate,
-    Exposed,
+    ExposedRecord,
     Gate,
     Histogram,
     MuBound,
     NoiseCurve,
-    NotTried,
     RunAudit,
     RunFacts,
     TrainingCommand,
     TriedAccuracy,
+    UntriedWay,
     Verdict,
     Way,
 )
@@ -195,7 +195,7 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         "commands": CommandFacts(trained_by=TRAINED),
         "advice": (Advice(kind="more-candidates", candidates=4000), Advice(kind="clip-first")),
         "exposed": tuple(
-            Exposed(
+            ExposedRecord(
                 id=4711 + 37 * i,
                 score=9.1 - 0.43 * i,
                 p_value=0.0002 * (i + 1),
@@ -285,7 +285,7 @@ def tried() -> AuditResult:
     more = {
         "advice": (Advice(kind="claim-refuted"), *ways(), Advice(kind="more-candidates", candidates=4000)),
         "tried": TriedAccuracy(mean=0.873, error=0.004, seeds=3, trained_on=400),
-        "tried_left_out": (NotTried(change="data", why="few-records", records=400),),
+        "tried_left_out": (UntriedWay(change="data", why="few-records", records=400),),
         "noise_curve": noise_curve(),
     }
     return result(one.model_copy(update=more))
@@ -385,11 +385,11 @@ def hostile() -> AuditResult:
             Advice(kind="tune"),
         ),
         commands=CommandFacts(trained_by=TRAINED.model_copy(update={"task": f"``` {HOSTILE}\nrm"})),
-        tried_left_out=(NotTried(change=None, why="refused", problem=HOSTILE),),
+        tried_left_out=(UntriedWay(change=None, why="refused", problem=HOSTILE),),
         noise_curve=noise_curve().model_copy(update={"for_whom": HOSTILE}),
         exposed=(
-            Exposed(id=HOSTILE, score=-1e-300),
-            Exposed(id=long, score=1e300, p_value=0.0, posterior=1.0, susceptibility=0.0),
+            ExposedRecord(id=HOSTILE, score=-1e-300),
+            ExposedRecord(id=long, score=1e300, p_value=0.0, posterior=1.0, susceptibility=0.0),
         ),
         exposed_by=HOSTILE,
         gate=Gate(fpr=0.01, limit=0.0, tpr_lower=0.0, attack=HOSTILE, passed=True),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmip._html import readable
-from gmip.auditing.schema import Exposed
+from gmip.auditing.schema import ExposedRecord
 from gmip.report import to_html
 from tests.unit.report import sample
 from tests.unit.report.page import Page
@@ -134,7 +134,9 @@ def test_hostile_strings_are_text():
 @settings(max_examples=25)
 @given(st.text(), st.text())
 def test_any_text_survives(title, identifier):
-    run = sample.bare().runs[0].model_copy(update={"exposed": (Exposed(id=identifier, score=1.0),), "name": title})
+    run = (
+        sample.bare().runs[0].model_copy(update={"exposed": (ExposedRecord(id=identifier, score=1.0),), "name": title})
+    )
     source = to_html(sample.bare().model_copy(update={"title": "t" + title, "runs": (run,)}))
     source.encode()
     page = Page(source.replace("\r", "&#13;"))
@@ -207,13 +209,15 @@ def test_records_and_advice(exposed):
 
 
 def test_columns_that_nobody_has_are_left_out():
-    run = sample.exposed().runs[0].model_copy(update={"exposed": (Exposed(id="a", score=2.0),), "exposed_by": None})
+    run = (
+        sample.exposed().runs[0].model_copy(update={"exposed": (ExposedRecord(id="a", score=2.0),), "exposed_by": None})
+    )
     rows = table(Page(to_html(sample.result(run))), "The members found most easily")
     assert rows == [["Record", "Score"], ["a", "2"]]
 
 
 def test_long_lists_of_records_are_cut():
-    records = tuple(Exposed(id=i, score=1.0) for i in range(72))
+    records = tuple(ExposedRecord(id=i, score=1.0) for i in range(72))
     page = Page(to_html(sample.result(sample.exposed().runs[0].model_copy(update={"exposed": records}))))
     assert len(table(page, "The members found most easily")) == 51
     assert "22 more are in result.json." in page.texts[0]

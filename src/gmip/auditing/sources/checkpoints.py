@@ -45,8 +45,8 @@ class Checkpoints(TaskSource):
 
     Guarantees
     ----------
-    Those of `gmip.audit`. Nothing is known about the training, so nothing is guaranteed but what a claim says. Of files
-    nothing but tensors and plain values is loaded (weights_only).
+    They are those of `gmip.audit`. Nothing is known about the training, so nothing is guaranteed but what a claim says.
+    Of files nothing but tensors and plain values is loaded (weights_only).
     """
 
     folder: str | os.PathLike[str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip.auditing.judge import AttackEvidence, Evidence
+from gmip.auditing.schema import Deletion
 from gmip.auditing.sources import Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -41,8 +41,8 @@ class Deleted:
     A trace is a score that is unusually high, or unusually low: a deletion that overdoes it is one, too. So the scores
     count as they are and turned round, as two attacks. A p-value is twice the smaller rank among the controls. If the
     new release was trained without these people, and who asked to be deleted was a matter of chance among people of
-    that kind, it is at most p with a chance of at most p. What is not found may be there all the same: compare with the
-    fact `requests_found_before`. Checkpoints are refused: where the way begins at the old release, which knew these
+    that kind, it is at most p with a chance of at most p. What is not found may be there all the same: compare with
+    `RunAudit.deletion.before`. Checkpoints are refused: where the way begins at the old release, which knew these
     people, a model that was retrained without them would be accused.
     """
 
@@ -54,20 +54,21 @@ class Deleted:
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The evidence of the new release by one attack, as it is and turned round."""
         found, attack = self._of(self.after, "after", seed, watch)
-        facts = {"requests_found": _share_found(attack)}
+        before = None
         if self.before is not None:
             _, old = self._of(self.before, "before", seed, watch)
             if set(old.members.tolist()) != set(attack.members.tolist()):
                 raise InvalidArgument(
                     "is about other requests than `after`", argument="before", remedy="name the same people in both"
                 )
-            facts["requests_found_before"] = _share_found(old)
+            before = _share_found(old)
         turned = dataclasses.replace(attack, name=f"{attack.name}-turned", title=f"{attack.title}, turned round")
         return dataclasses.replace(
             found,
             name="deleted",
             source="deleted",
-            attacks=(_either_way(attack, 1.0, facts), _either_way(turned, -1.0, facts)),
+            attacks=(_either_way(attack, 1.0), _either_way(turned, -1.0)),
+            deletion=Deletion(found=_share_found(attack), before=before),
         )
 
     def _of(self, source: Source, name: str, seed: int, watch: Watch) -> tuple[Evidence, AttackEvidence]:
@@ -88,7 +89,7 @@ class Deleted:
         return found, known[next(iter(known)) if self.attack is None else check.one_of("attack", self.attack, [*known])]
 
 
-def _either_way(attack: AttackEvidence, sign: float, facts: Mapping[str, float]) -> AttackEvidence:
+def _either_way(attack: AttackEvidence, sign: float) -> AttackEvidence:
     """The attack with scores of that sign, and with p-values."""
     found = [
         dataclasses.replace(
@@ -98,7 +99,7 @@ def _either_way(attack: AttackEvidence, sign: float, facts: Mapping[str, float])
                 scores=sign * one.scores.scores,
                 attack=attack.name,
                 p_values=_p_values(one.scores.scores, labels.inside),
-                facts={**one.scores.facts, **facts},
+                facts=one.scores.facts,
             ),
         )
         for one, labels in zip(attack.found, attack.labels, strict=True)

@@ -18,7 +18,7 @@ from gmip._random import Stream
 from gmip.attacks import attack_table
 from gmip.attacks.optimality import decode_optimum
 from gmip.auditing.judge import Evidence
-from gmip.auditing.schema import LeftOut, RunFacts
+from gmip.auditing.schema import OmittedAttack, RunFacts
 from gmip.auditing.score_table import AttackInfo, ScoreTable, one_dimensional
 from gmip.auditing.sources.table_sources import prediction_scores, table_evidence
 from gmip.errors import GmipError, InvalidArgument
@@ -103,8 +103,8 @@ class Estimator:
 
     Guarantees
     ----------
-    Those of `gmip.audit`, about an estimator trained on half of these records. One that is trained on all of them leaks
-    less as a rule, not always.
+    They are those of `gmip.audit`, about an estimator trained on half of these records. One that is trained on all of
+    them leaks less as a rule, not always.
     """
 
     make: Any
@@ -165,7 +165,7 @@ class Estimator:
             except InvalidArgument as error:
                 if alone:
                     raise
-                scores = dataclasses.replace(scores, left_out=(*scores.left_out, LeftOut.of(_DECODE, error)))
+                scores = dataclasses.replace(scores, left_out=(*scores.left_out, OmittedAttack.of(_DECODE, error)))
         return table_evidence(
             scores,
             name=_title(target.model),

@@ -47,8 +47,8 @@ class Recorded(TaskSource):
 
     Guarantees
     ----------
-    Those of `gmip.audit`. What the accountant says about the recorded steps is tested unless there is a claim, and the
-    record is checked against the declared run first: where it does not match, nothing is guaranteed.
+    They are those of `gmip.audit`. What the accountant says about the recorded steps is tested unless there is a claim,
+    and the record is checked against the declared run first: where it does not match, nothing is guaranteed.
     """
 
     path: str | os.PathLike[str]
@@ -93,7 +93,7 @@ class ToTrain(TaskSource):
 
     Guarantees
     ----------
-    As of `gmip.Recorded`.
+    They are those of `gmip.Recorded`.
     """
 
     task: str | Task

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from gmip.auditing.attack_runs import AuditedRun, Workplace
-from gmip.auditing.schema import InBothFiles
+from gmip.auditing.schema import SharedRecords
 from gmip.auditing.sources import TaskSource
 from gmip.errors import InvalidArgument
 from gmip.tasks import Task
@@ -43,7 +43,7 @@ class Released(TaskSource):
 
     Guarantees
     ----------
-    Those of `gmip.audit`. Nothing is known about the training, so nothing is guaranteed but what a claim says.
+    They are those of `gmip.audit`. Nothing is known about the training, so nothing is guaranteed but what a claim says.
     """
 
     weights: str | os.PathLike[str]
@@ -86,7 +86,7 @@ class Released(TaskSource):
         )
 
 
-def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel, InBothFiles | None]:
+def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel, SharedRecords | None]:
     """The task with the records in question, the model, and the records that were left out."""
     task, members, non_members, in_both = _who(task, _plain(wanted.members), _plain(wanted.non_members))
     path = Path(wanted.weights).expanduser()
@@ -128,7 +128,7 @@ def _array(value: torch.Tensor) -> NDArray[Any]:
 
 def _who(
     task: Task, members: str | list[int], non_members: str | list[int]
-) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], InBothFiles | None]:
+) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], SharedRecords | None]:
     tables = {name: _read(name, given, task) for name, given in (("members", members), ("non_members", non_members))}
     inside, outside = tables["members"], tables["non_members"]
     for name, table in tables.items():
@@ -177,7 +177,7 @@ def _who(
     return task, np.sort(inside.ids), np.sort(outside.ids), None
 
 
-def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable, RecordTable, InBothFiles | None]:
+def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable, RecordTable, SharedRecords | None]:
     """The records of both files without those that are in both, and how many these are. Files with other
     columns, or largely the same records, are refused."""
     if inside.features != outside.features:
@@ -198,7 +198,7 @@ def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable,
             f"({inside.path}, {outside.path})",
             remedy="name each record in one of the files",
         )
-    in_both = InBothFiles(members=twice[0], of_members=len(inside), non_members=twice[1], of_non_members=len(outside))
+    in_both = SharedRecords(members=twice[0], of_members=len(inside), non_members=twice[1], of_non_members=len(outside))
     return inside.keep(new[0]), outside.keep(new[1]), in_both
 
 

@@ -53,7 +53,8 @@ class Scores:
 
     Guarantees
     ----------
-    Those of `gmip.audit`, for scores that are independent given the run and not made from the membership labels.
+    They are those of `gmip.audit`, for scores that are independent given the run and not made from the membership
+    labels.
     """
 
     members: Any
@@ -100,8 +101,8 @@ class Predictions:
 
     Guarantees
     ----------
-    Those of `gmip.audit`. Scores never depend on `members`. An audit measures these attacks: others that see more of
-    the model may find more.
+    They are those of `gmip.audit`. Scores never depend on `members`. An audit measures these attacks: others that see
+    more of the model may find more.
     """
 
     members: Any
