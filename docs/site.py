@@ -18,7 +18,6 @@ _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ALL_OF = re.compile(r"^# all of (\S+)$", re.MULTILINE)  # in a block of code: the text of that file
 _ASSETS = {".svg", ".png", ".csv", ".json"}
 
-
 def on_files(files: Files, config: Any) -> Files:
     """Add the reference pages, the files that pages link to, and the changelog."""
     pages = {
@@ -35,7 +34,6 @@ def on_files(files: Files, config: Any) -> Files:
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
-
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links that leave docs/ to the pages that on_files made of their targets; fill in tables and pictures."""
@@ -56,12 +54,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     return _LINK.sub(moved, markdown)
 
-
 def on_post_page(output: str, **_: Any) -> str:
     """Name the theme's search for screen readers."""
     search = 'data-md-component="search" role="dialog"'
     return output.replace(search, f'{search} aria-label="Search"')
-
 
 class TypelessParameters(griffe.Extension):
     """Reads "name : what it is" in docstrings as a description; numpydoc takes it for a type, which signatures have."""
@@ -72,11 +68,9 @@ class TypelessParameters(griffe.Extension):
                 r"^(\w[\w, *]*) : (?=\S)", r"\1\n    ", obj.docstring.value, flags=re.MULTILINE
             )
 
-
 def _source(here: Path) -> Path:
     """The file that a page of the site was made from."""
     return next((p for p in (ROOT / "docs" / here, ROOT / here) if p.exists()), ROOT / "docs" / here)
-
 
 def _outside(here: Path, target: str) -> Path | None:
     """The file of the repository, outside docs/, that a link means; None for all other links."""
@@ -87,13 +81,11 @@ def _outside(here: Path, target: str) -> Path | None:
         return path if (ROOT / "docs") not in _source(here).parents else None
     return path if path.is_file() and path.is_relative_to(ROOT) else None
 
-
 def _page_of(path: Path) -> str:
     if path.is_relative_to(ROOT / "docs"):
         return path.relative_to(ROOT / "docs").as_posix()
     uri = path.relative_to(ROOT).as_posix()
     return uri if path.suffix in _ASSETS | {".md"} else f"{uri}.md"
-
 
 def _linked_files(docs: Path) -> list[Path]:
     """All files outside docs/ that a page links to, also by way of another such file."""
@@ -110,11 +102,9 @@ def _linked_files(docs: Path) -> list[Path]:
                     waiting.append(path)
     return sorted(found)
 
-
 def _code_page(path: Path) -> str:
     kind = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "")
     return f"# {path.relative_to(ROOT).as_posix()}\n\n```{kind}\n{path.read_text()}```\n"
-
 
 def mu_table() -> str:
     """What a mu means in rates and in epsilon."""
@@ -127,13 +117,11 @@ def mu_table() -> str:
         lines.append(f"| {mu:g} | {rates} | {curve.advantage():.1%} | {curve.epsilon(1e-5):.2f} |")
     return "\n".join(lines)
 
-
 def curve_picture() -> str:
     """The trade-off curve of mu = 1, as a notebook shows it."""
     from gmip import Gaussian
 
     return str(Gaussian(1.0)._repr_html_())
-
 
 def attacker_table() -> str:
     """Who attacks, and who that is in life."""
@@ -143,7 +131,6 @@ def attacker_table() -> str:
     for sees in ("gradients", "weights", "predictions"):
         lines.append(f"| {sees} | {IN_LIFE[sees, False]} | {IN_LIFE[sees, True]} |")
     return "\n".join(lines)
-
 
 def result_schema() -> str:
     """The JSON Schema of result.json."""
@@ -155,7 +142,6 @@ def result_schema() -> str:
     schema["properties"]["checksum"] = {"type": "string", "description": "SHA-256 of all else"}
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"
 
-
 def api_page() -> str:
     """Every public name of gmip, and every attack, with its docstring."""
     import gmip
@@ -164,10 +150,13 @@ def api_page() -> str:
     homes = {name: getattr(gmip, name).__module__ for name in gmip.__all__ if name != "__version__"}
     lines = ["# Python", "", "`import gmip` is enough for all of these; torch is loaded by what trains or attacks.", ""]
     lines += [f"::: {module}.{name}" for name, module in sorted(homes.items(), key=lambda item: item[0].lower())]
-    lines += ["", "## Attacks", "", "All of them in one table: [attacks](../attacks.md).", ""]
+    lines += ["", "## Attacks", "", "What they find: [attacks](../attacks.md).", ""]
+    needed = {
+        name: "; ".join(attack_table.need_words(attack_table.ATTACKS[name].needs)) for name in attack_table.names()
+    }
+    lines += ["| attack | needs |", "|---|---|", *(f"| `{name}` | {words} |" for name, words in needed.items()), ""]
     lines += [f"::: {row.home[0]}.{row.home[1]}" for row in attack_table.ATTACKS.values() if row.home]
     return "\n".join(lines) + "\n"
-
 
 def commands_page() -> str:
     """The help of every command, as the program prints it."""
@@ -191,7 +180,6 @@ def commands_page() -> str:
                 for option, meaning in shown
             ] + [""]
     return "\n".join(lines) + "\n"
-
 
 def _cell(text: str) -> str:
     return " ".join(text.split())

@@ -261,10 +261,3 @@ def table() -> tuple[Assumption, ...]:
     """What each attack needs, in the order of the paper's table, and whether its error rates are known."""
     rows = [Assumption(what, {name: need in ATTACKS[name].needs for name in names()}) for need, what in NEEDS.items()]
     return (*rows, Assumption(_ANALYTICAL, {name: kind(name).analytical for name in names()}))
-
-
-def markdown() -> str:
-    """The table and its note, as in docs/attacks.md."""
-    lines = [["", *names()], ["---", *(":-:" for _ in names())]]
-    lines += [[row.what, *("yes" if row.attacks[name] else "" for name in names())] for row in table()]
-    return "\n".join(["| " + " | ".join(cells) + " |" for cells in lines] + ["", NOTE]) + "\n"
