@@ -342,7 +342,7 @@ class SumWork(StripWork):
             done(ready)
         saved = time.monotonic()
         rest = steps[ready:]
-        each = products_of_steps(self, len(rest), lambda i: WholeJob(rest[i].parameters, _total(rest[i])), runner)
+        each = products_of_steps(self, len(rest), lambda i: WholeJob(rest[i], _factor(rest[i])), runner)
         for number, (step, found) in enumerate(zip(rest, each, strict=True), ready + 1):
             unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * self.gradients.num_params))
             found /= unit**2
@@ -423,9 +423,14 @@ def _amount(shared: SumWork, chosen: DecodePlan) -> tuple[int, float]:
     return max(len(chosen.sums), chosen.steps), operations
 
 
+def _factor(step: Step) -> float:
+    """From what was recorded to the sum of the gradients, before a mean was clipped as a whole."""
+    return step.info.divisor / (step.info.clip_factor or 1.0)
+
+
 def _total(step: Step) -> Array:
     """The sum of the gradients, before a mean was clipped as a whole."""
-    total = np.asarray(step.gradient, dtype=np.float64) * (step.info.divisor / (step.info.clip_factor or 1.0))
+    total = np.asarray(step.gradient, dtype=np.float64) * _factor(step)
     if not np.isfinite(total).all():
         raise InvalidArgument(
             "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"

@@ -216,9 +216,8 @@ def inner_products(
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     work = StripWork(gradients.within(limit), (background, candidates))
-    jobs = (WholeJob(step.parameters, step.gradient) for step in steps)
     total: NDArray[np.float64] | None = None
-    for found in map(work.products, jobs):
+    for found in map(work.products, map(WholeJob, steps)):
         total = found if total is None else np.add(total, found, out=total)
     return np.zeros((work.total + 1, work.total + 1)) if total is None else total
 
@@ -435,10 +434,17 @@ class StripJob(NamedTuple):
 
 
 class WholeJob(NamedTuple):
-    """The whole matrix of one step: the parameters of the model, and a vector such as the published mean."""
+    """The whole matrix of one step, whose mean is taken so many times. A step of a trace on shared storage travels as
+    the place where the worker reads it."""
 
-    parameters: NDArray[Any]
-    vector: NDArray[Any]
+    step: Published
+    scale: float = 1.0
+
+    @property
+    def vector(self) -> NDArray[Any]:
+        """The mean so many times."""
+        gradient = self.step.gradient
+        return gradient if self.scale == 1.0 else self.scale * np.asarray(gradient, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,7 +471,7 @@ class StripWork:
 
     def products(self, job: WholeJob, runner: StripRunner | None = None) -> NDArray[np.float64]:
         """The matrix of a step."""
-        here = self.gradients.at(job.parameters)
+        here = self.gradients.at(job.step.parameters)
         return gram(here, self.sets, _vector(job.vector, here.num_params), precision=here.dtype, runner=runner)
 
     def strip(self, job: StripJob) -> NDArray[np.float64]:
@@ -661,11 +667,8 @@ def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradient
             growth = _growth(trace, step, gradients, background)
             factors.append(1.0 / growth)
         if growth != 1.0:
-            step = dataclasses.replace(
-                step,
-                info=dataclasses.replace(step.info, clip_factor=1.0),
-                gradient=np.asarray(step.gradient, dtype=np.float64) * growth,
-            )
+            raised = np.asarray(step.gradient, dtype=np.float64) * growth
+            step = Step(dataclasses.replace(step.info, clip_factor=1.0), step.parameters, raised)
         found.append(step)
     if factors:
         warn(

@@ -44,11 +44,12 @@ _OF_TABLES: Final = (
 
 
 def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
-    """Recorded runs as NAME=DIR or DIR."""
+    """Recorded runs as NAME=DIR or DIR; an address will do, too."""
     runs = []
     for text in texts:
         name, equals, path = text.partition("=")
-        runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
+        named = equals and name and "://" not in name  # an address may hold an = of its own
+        runs.append({"name": name, "path": path} if named else {"path": text if "://" in name else path or text})
     return runs
 
 

@@ -6,13 +6,14 @@ The journal says how many ids a step has and their checksum. batches.bin names m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from gmip import _io
 from gmip.errors import TraceError
 from gmip.trace._manifest import Manifest, damaged, reading
+from gmip.trace._remote import AnyPath
 from gmip.trace.schema import PRECISIONS, StepInfo
 from gmip.vocabulary import RANDOM_SIZES
 
@@ -79,11 +81,11 @@ class BatchFile:
             self._descriptor = None
 
 
-def read_batch(folder: Path, batch: Batch) -> NDArray[np.int64]:
-    """The ids of a step, read-only."""
+def read_batch(folder: AnyPath, batch: Batch, opened: BinaryIO | None = None) -> NDArray[np.int64]:
+    """The ids of a step, read-only. opened : the file, if it is."""
     path, content = folder / BATCHES, b""
     if batch.num_ids:
-        with reading(path) as file:
+        with reading(path) if opened is None else contextlib.nullcontext(opened) as file:
             file.seek(batch.start * _ID.itemsize)
             content = file.read(batch.num_ids * _ID.itemsize)
     if xxhash.xxh3_128_hexdigest(content) != batch.digest:
@@ -93,12 +95,12 @@ def read_batch(folder: Path, batch: Batch) -> NDArray[np.int64]:
     return ids
 
 
-def check_size(folder: Path, num_ids: int) -> None:
+def check_size(folder: AnyPath, num_ids: int) -> None:
     """Raises unless the file of a complete trace has its size."""
     path = folder / BATCHES
     if num_ids:
         with reading(path) as file:
-            size = os.fstat(file.fileno()).st_size
+            size = file.seek(0, os.SEEK_END)
         if size != num_ids * _ID.itemsize:
             raise damaged(path, f"its {size} bytes are not those of {num_ids} ids")
 
@@ -169,7 +171,7 @@ def next_line(
     return body + b',"chain":"%s"}\n' % chain.encode("ascii"), chain
 
 
-def read_journal(path: Path, manifest: Manifest, *, limit: int | None = None) -> Journal:
+def read_journal(path: AnyPath, manifest: Manifest, *, limit: int | None = None) -> Journal:
     """The first `limit` steps, or all.
 
     A last line that was cut short is left out while the trace is open. Whatever else does not follow from the line
@@ -203,7 +205,7 @@ def read_journal(path: Path, manifest: Manifest, *, limit: int | None = None) ->
     return journal
 
 
-def _damaged_line(path: Path, journal: Journal, what: str) -> TraceError:
+def _damaged_line(path: AnyPath, journal: Journal, what: str) -> TraceError:
     number = len(journal.infos)
     return TraceError(
         f"{path} is damaged (line {number + 1} {what})",

@@ -21,6 +21,7 @@ from safetensors.numpy import load, save
 
 from gmip import _io
 from gmip.errors import FileError, InvalidArgument, TraceError
+from gmip.trace._remote import RESTORE, AnyPath, RemotePath
 from gmip.trace.schema import FORMAT_VERSION, Header, LocalTraining, ModelOptions, ParameterSpec, Provenance
 from gmip.vocabulary import Recipe
 
@@ -28,20 +29,22 @@ MANIFEST: Final = "trace.json"
 MEMBERSHIP: Final = "membership.safetensors"
 FINAL: Final = "final.safetensors"
 MAX_ROWS: Final = 4096  # of a shard
-RESTORE: Final = "restore the folder from a copy, or record the run again"
 
 _FORMAT: Final = "gmip-trace"
 Members = NDArray[np.int64]
 
 
-def damaged(path: Path, what: str) -> TraceError:
+def damaged(path: AnyPath, what: str) -> TraceError:
     """The error for a file that is not what was written."""
     return TraceError(f"{path} is damaged ({what})", remedy=RESTORE)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
+def reading(path: AnyPath) -> Iterator[BinaryIO]:
     """A file that a trace must have."""
+    if isinstance(path, RemotePath):
+        yield path.open()
+        return
     try:
         with _io.reading(path), open(_io.open_file(path, os.O_RDONLY), "rb") as file:  # noqa: PTH123, of a descriptor
             yield file
@@ -125,7 +128,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     _io.write(folder / MANIFEST, json.dumps(content, indent=1))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: AnyPath) -> Manifest:
     """trace.json of a folder, checked from the outside in: a trace at all, this version, unaltered, of the right
     types."""
     path = folder / MANIFEST
@@ -285,7 +288,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     return {path.name: _io.sha256(content)}
 
 
-def read_membership(folder: Path, files: Mapping[str, str]) -> dict[str, Members]:
+def read_membership(folder: AnyPath, files: Mapping[str, str]) -> dict[str, Members]:
     """The arrays of the file, read-only; none if the trace has no such file."""
     if MEMBERSHIP not in files:
         return {}
@@ -302,12 +305,12 @@ def read_membership(folder: Path, files: Mapping[str, str]) -> dict[str, Members
     return found
 
 
-def read_final(folder: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]] | None:
+def read_final(folder: AnyPath, files: Mapping[str, str]) -> dict[str, NDArray[Any]] | None:
     """The final state; None if the trace has none."""
     return _read(folder / FINAL, files) if FINAL in files else None
 
 
-def _read(path: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
+def _read(path: AnyPath, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
     with reading(path) as file:
         content = file.read()
     if _io.sha256(content) != files[path.name]:

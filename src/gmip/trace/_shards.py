@@ -20,11 +20,13 @@ import mmap
 import os
 import re
 import struct
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -33,9 +35,11 @@ from numpy.typing import NDArray
 from gmip import _io
 from gmip.trace._journal import RowDigest
 from gmip.trace._manifest import MAX_ROWS, damaged, reading
+from gmip.trace._remote import AnyPath, RemotePath
 from gmip.trace.schema import Dtype, Header
 
 SHARD_BYTES = 32 * 2**20
+_PIECE: Final = 64 * 2**20  # bytes that are asked for at once
 DATA_OFFSET: Final = 128  # a multiple of 64, and room enough for the header of any shape below 2**63 bytes
 
 _DTYPES: Final[dict[Dtype, tuple[str, np.dtype[Any]]]] = {
@@ -51,7 +55,11 @@ def rows_per_shard(header: Header) -> int:
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    return folder / f"shard-{number:05d}.safetensors"
+    return folder / shard_name(number)
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}.safetensors"
 
 
 def is_shard(name: str) -> bool:
@@ -118,22 +126,174 @@ class Shard:
             memory, dtype=_DTYPES[layout.dtype][1], offset=DATA_OFFSET, count=rows * 2 * layout.width
         ).reshape(rows, 2, layout.width)
 
-    def has(self, row: int, digest: RowDigest) -> bool:
-        """Whether the row is what was written."""
-        return xxhash.xxh3_128_digest(self.values[row]) == digest
-
 
 def map_shard(path: Path, layout: Layout, *, rows: range) -> Shard:
-    """Maps a shard whose number of rows must be in `rows`; anything that its layout does not foresee is damage."""
+    """A shard; anything that its layout does not foresee is damage."""
     with reading(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        found, rest = divmod(size - DATA_OFFSET, layout.row_bytes)
-        if rest or found not in rows:
-            wanted = str(rows[0]) if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
-            raise damaged(path, f"its {size} bytes are not those of {wanted} rows")
-        if file.read(DATA_OFFSET) != layout.header(found):
-            raise damaged(path, "its header is not that of this trace")
-        return Shard(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), layout, found)
+        found = rows_found(path, file.seek(0, os.SEEK_END), layout, rows=rows)
+        file.seek(0)
+        check_header(path, file.read(DATA_OFFSET), layout, found)
+        return Shard(mmap.mmap(file.fileno(), layout.size(found), access=mmap.ACCESS_READ), layout, found)
+
+
+def rows_found(path: AnyPath, size: int, layout: Layout, *, rows: range) -> int:
+    """The number of rows of a shard of so many bytes, which must be in `rows`; any other size is damage."""
+    found, rest = divmod(size - DATA_OFFSET, layout.row_bytes)
+    if rest or found not in rows:
+        wanted = str(rows[0]) if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
+        raise damaged(path, f"its {size} bytes are not those of {wanted} rows")
+    return found
+
+
+def check_header(path: AnyPath, header: bytes, layout: Layout, rows: int) -> None:
+    """Raises unless a shard of so many rows begins like this."""
+    if header != layout.header(rows):
+        raise damaged(path, "its header is not that of this trace")
+
+
+# -- the rows of a trace ----------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The rows of a trace, each of shape (2, d) and checked when it is first read.
+
+    Those of a folder of this machine are mapped, one shard at a time: a map takes a file that is open. Those that lie
+    elsewhere are read once each, as they are asked for, and kept in a file without a name in the folder for temporary
+    files.
+    """
+
+    def __init__(self, folder: AnyPath, layout: Layout, digests: Sequence[RowDigest], *, complete: bool) -> None:
+        self._folder, self._layout, self._digests, self._complete = folder, layout, digests, complete
+        self._verified = np.zeros(len(digests), dtype=bool)
+        self._mapped: tuple[int, Shard] | None = None
+        self._checked: set[int] = set()  # shards elsewhere
+        self._kept: _Kept | None = None
+
+    def read(self, position: int) -> NDArray[Any]:
+        """The row, read-only."""
+        number, row = divmod(position, self._layout.rows)
+        values = self._shard(number).values[row] if isinstance(self._folder, Path) else self._from_elsewhere(position)
+        if not self._verified[position]:
+            _check_row(self._folder / shard_name(number), row, values, self._digests[position])
+            self._verified[position] = True
+        return values
+
+    def check(self, number: int) -> None:
+        """Raises unless the shard is as it should be, but for its rows."""
+        if isinstance(self._folder, Path):
+            self._shard(number)
+        elif number not in self._checked:
+            path = self._folder / shard_name(number)
+            assert isinstance(path, RemotePath)
+            found = rows_found(path, path.size(), self._layout, rows=self._expected(number))
+            check_header(path, path.read(0, DATA_OFFSET), self._layout, found)
+            self._checked.add(number)
+
+    def stored(self, position: int) -> StoredRow:
+        """A row that is read when it is needed."""
+        return StoredRow(self, position)
+
+    def reference(self, position: int) -> RowElsewhere | None:
+        """Where other processes find the row; None if they do not."""
+        if isinstance(self._folder, Path) or not self._folder.everywhere:
+            return None
+        number, row = divmod(position, self._layout.rows)
+        return RowElsewhere(self._folder / shard_name(number), self._layout, row, self._digests[position])
+
+    def _expected(self, number: int) -> range:
+        return rows_of_shard(number, recorded=len(self._digests), layout=self._layout, complete=self._complete)
+
+    def _shard(self, number: int) -> Shard:
+        assert isinstance(self._folder, Path)
+        if self._mapped is None or self._mapped[0] != number:
+            path = shard_path(self._folder, number)
+            self._mapped = number, map_shard(path, self._layout, rows=self._expected(number))
+        return self._mapped[1]
+
+    def _from_elsewhere(self, position: int) -> NDArray[Any]:
+        if self._kept is None:
+            self._kept = _Kept(len(self._digests), self._layout.row_bytes)
+        if not self._verified[position]:
+            number, row = divmod(position, self._layout.rows)
+            self.check(number)
+            path = self._folder / shard_name(number)
+            assert isinstance(path, RemotePath)
+            self._kept.put(position, _pieces(path, self._layout, row))
+        return self._layout.row(self._kept.row(position))
+
+
+class StoredRow(NamedTuple):
+    """A row of a trace. It travels to other processes as the place where they find it, or else as what it holds."""
+
+    rows: Rows
+    position: int
+
+    def read(self) -> NDArray[Any]:
+        """The values, shape (2, d)."""
+        return self.rows.read(self.position)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        found = self.rows.reference(self.position)
+        return (_HeldRow, (self.read(),)) if found is None else (RowElsewhere, tuple(found))
+
+
+class _HeldRow(NamedTuple):
+    values: NDArray[Any]
+
+    def read(self) -> NDArray[Any]:
+        return self.values
+
+
+class RowElsewhere(NamedTuple):
+    """A row in a shard that is not on this machine, for whoever has not opened the trace."""
+
+    path: RemotePath
+    layout: Layout
+    row: int
+    digest: RowDigest
+
+    def read(self) -> NDArray[Any]:
+        """The values, shape (2, d), checked."""
+        memory = np.empty(self.layout.row_bytes, np.uint8)
+        for place, content in _pieces(self.path, self.layout, self.row):
+            memory[place : place + len(content)] = np.frombuffer(content, np.uint8)
+        values = self.layout.row(memory)
+        _check_row(self.path, self.row, values, self.digest)
+        return values
+
+
+def _check_row(path: AnyPath, row: int, values: NDArray[Any], digest: RowDigest) -> None:
+    if xxhash.xxh3_128_digest(values.data) != digest:
+        raise damaged(path, f"row {row} is not what was written")
+
+
+def _pieces(path: RemotePath, layout: Layout, row: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a row, a part at a time, and where in the row each part begins."""
+    first = layout.size(row)
+    for place in range(0, layout.row_bytes, _PIECE):
+        yield place, path.read(first + place, first + min(place + _PIECE, layout.row_bytes))
+
+
+class _Kept:
+    """Rows in a file that nobody else can open, mapped; it takes room on the disk only for rows that are there."""
+
+    def __init__(self, rows: int, row_bytes: int) -> None:
+        self._row_bytes, self._place = row_bytes, Path(tempfile.gettempdir())
+        with _io.writing(self._place):
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as this
+            self._file.truncate(rows * row_bytes)
+            self._memory = mmap.mmap(self._file.fileno(), rows * row_bytes, access=mmap.ACCESS_READ)
+
+    def put(self, row: int, pieces: Iterator[tuple[int, bytes]]) -> None:
+        for place, content in pieces:
+            with _io.writing(self._place):
+                _io.write_at(self._file.fileno(), content, row * self._row_bytes + place)
+
+    def row(self, row: int) -> NDArray[np.uint8]:
+        return np.frombuffer(self._memory, np.uint8, self._row_bytes, row * self._row_bytes)
+
+
+# -- a shard that is written again, or for the first time -------------------------------------------------------------
 
 
 def resize_shard(path: Path, layout: Layout, *, filled: int, rows: int) -> None:
@@ -146,9 +306,6 @@ def resize_shard(path: Path, layout: Layout, *, filled: int, rows: int) -> None:
             file.write(layout.header(rows))
             file.write(content.data)
             file.truncate(layout.size(rows))
-
-
-# -- a shard while it is written --------------------------------------------------------------------------------------
 
 
 _BLOCK: Final = 4096  # what goes around the cache begins and ends at a multiple of it, in memory and on disk

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self, SupportsIndex
+from typing import Any, BinaryIO, Final, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,16 +20,17 @@ from gmip._html import card
 from gmip._numbers import count, setting
 from gmip.accounting.convert import poisson_sizes
 from gmip.errors import InvalidArgument, TraceError, TraceMismatch, warn
-from gmip.trace._journal import JOURNAL, Journal, check_size, read_batch, read_journal
-from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
-from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
+from gmip.trace._journal import BATCHES, JOURNAL, Journal, check_size, read_batch, read_journal
+from gmip.trace._manifest import Manifest, read_final, read_manifest, read_membership
+from gmip.trace._remote import AnyPath, RemotePath, as_path
+from gmip.trace._shards import Layout, Rows, StoredRow
 from gmip.trace.schema import Header, ModelRecord, StepInfo
 from gmip.vocabulary import NoisySGD
 
 # -- the steps of a trace as they are found on disk -------------------------------------------------------------------
 
 
-def load_journal(folder: Path, manifest: Manifest, *, limit: int | None = None, resuming: bool = False) -> Journal:
+def load_journal(folder: AnyPath, manifest: Manifest, *, limit: int | None = None, resuming: bool = False) -> Journal:
     """The journal (its first `limit` steps), the layout of every file that it names checked.
 
     In a trace that is open or to be resumed, rows and ids are checked too, but for the steps of which the journal says
@@ -53,25 +54,26 @@ def load_journal(folder: Path, manifest: Manifest, *, limit: int | None = None, 
     return read_journal(folder / JOURNAL, manifest, limit=step)
 
 
-def _bad_row(folder: Path, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
-    """The first step whose row is not what was written, and what is wrong."""
+def _bad_row(folder: AnyPath, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
+    """The first step whose row is not what was written, and what is wrong.
+
+    Of a trace that is elsewhere, shards whose rows need not be read are not looked at either."""
     layout, recorded = Layout.of(manifest.header, manifest.rows_per_shard), journal.recorded
+    rows = Rows(folder, layout, journal.digests, complete=done)
     unsynced = len(recorded) if done else bisect.bisect_left(recorded, journal.synced)
-    for number in range(-(-len(recorded) // layout.rows)):
-        path, first = shard_path(folder, number), number * layout.rows
+    for first in range(0, len(recorded), layout.rows):
         position = first
         try:
-            rows = rows_of_shard(number, recorded=len(recorded), layout=layout, complete=done)
-            shard = map_shard(path, layout, rows=rows)
+            if isinstance(folder, Path):
+                rows.check(first // layout.rows)
             for position in range(max(first, unsynced), min(first + layout.rows, len(recorded))):
-                if not shard.has(position - first, journal.digests[position]):
-                    raise damaged(path, f"row {position - first} is not what was written")
+                rows.read(position)
         except TraceError as error:
             return recorded[position], error
     return None
 
 
-def _bad_batch(folder: Path, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
+def _bad_batch(folder: AnyPath, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
     """`_bad_row` for the ids."""
     for step, batch in journal.batches.items():
         if step >= journal.synced and not done:
@@ -95,6 +97,30 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<Step {self.info.index}: {self.parameters.size} parameters>"
+
+
+class _StoredStep(Step):
+    """A step that is read when it is asked for its vectors, so that whoever has all steps of a run in a list has none
+    in memory and no file open."""
+
+    _row: StoredRow
+
+    def __init__(self, info: StepInfo, row: StoredRow) -> None:
+        object.__setattr__(self, "info", info)
+        object.__setattr__(self, "_row", row)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _StoredStep, (self.info, self._row)
+
+    @property
+    def parameters(self) -> NDArray[Any]:
+        parameters: NDArray[Any] = self._row.read()[0]
+        return parameters
+
+    @property
+    def gradient(self) -> NDArray[Any]:
+        gradient: NDArray[Any] = self._row.read()[1]
+        return gradient
 
 
 class Trace(ModelRecord):
@@ -122,7 +148,7 @@ class Trace(ModelRecord):
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, journal: Journal, membership: Mapping[str, NDArray[np.int64]]
+        self, path: AnyPath, manifest: Manifest, journal: Journal, membership: Mapping[str, NDArray[np.int64]]
     ) -> None:
         """Only `open` calls this."""
         self.path = path
@@ -138,14 +164,14 @@ class Trace(ModelRecord):
         self._chain = journal.chain
         self._digests = journal.digests
         self._batches = journal.batches
-        self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
-        self._verified = np.zeros(len(self._digests), dtype=bool)
-        self._mapped: tuple[int, Shard] | None = None  # the shard last read; sequential reading maps each once
+        layout = Layout.of(manifest.header, manifest.rows_per_shard)
+        self._ids: BinaryIO | None = None  # of a trace elsewhere
+        self._rows = Rows(path, layout, journal.digests, complete=manifest.complete)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """The trace in the folder `path`."""
-        folder = Path(path)
+        """The trace in the folder `path`, or at an address that fsspec reads, such as s3://bucket/run."""
+        folder = as_path(path)
         manifest = read_manifest(folder)
         membership = read_membership(folder, manifest.files)
         return cls(folder, manifest, load_journal(folder, manifest), membership)
@@ -190,14 +216,7 @@ class Trace(ModelRecord):
         if not -len(self) <= position < len(self):
             raise IndexError(f"index {position} is out of range for a trace with {len(self)} recorded steps")
         position %= len(self)
-        number, row = divmod(position, self._layout.rows)
-        shard = self._shard(number)
-        if not self._verified[position]:
-            if not shard.has(row, self._digests[position]):
-                raise damaged(shard_path(self.path, number), f"row {row} is not what was written")
-            self._verified[position] = True
-        info = self.infos[self.recorded[position]]
-        return Step(info, shard.values[row, 0], shard.values[row, 1])
+        return _StoredStep(self.infos[self.recorded[position]], self._rows.stored(position))
 
     def __iter__(self) -> Iterator[Step]:
         for position in range(len(self)):
@@ -212,7 +231,11 @@ class Trace(ModelRecord):
         if not 0 <= index < self.num_steps:
             raise IndexError(f"step {index} is out of range for a trace with {self.num_steps} steps")
         batch = self._batches.get(index)
-        return None if batch is None else read_batch(self.path, batch)
+        if batch is None:
+            return None
+        if self._ids is None and isinstance(self.path, RemotePath):
+            self._ids = (self.path / BATCHES).open()  # what is read ahead serves the steps after this one
+        return read_batch(self.path, batch, self._ids)
 
     def final_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The final state of the model as it was given to `TraceWriter.close`, or None."""
@@ -236,8 +259,8 @@ class Trace(ModelRecord):
     def verify(self) -> None:
         """Reads every file again and checks every checksum; raises a `TraceError` that names the first bad file."""
         fresh = Trace.open(self.path)
-        for _ in fresh:
-            pass
+        for position in range(len(fresh)):
+            fresh._rows.read(position)
         for index in range(fresh.num_steps):
             fresh.batch_ids(index)
         fresh.final_arrays()
@@ -258,12 +281,6 @@ class Trace(ModelRecord):
         set.
         """
         return runs_of(self.header, self.infos)
-
-    def _shard(self, number: int) -> Shard:
-        if self._mapped is None or self._mapped[0] != number:
-            rows = rows_of_shard(number, recorded=len(self), layout=self._layout, complete=self.complete)
-            self._mapped = number, map_shard(shard_path(self.path, number), self._layout, rows=rows)
-        return self._mapped[1]
 
 
 # -- what a trace says to the accountant ------------------------------------------------------------------------------

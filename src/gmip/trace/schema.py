@@ -23,6 +23,7 @@ from gmip import _io
 from gmip import _validate as check
 from gmip._extras import needs
 from gmip.errors import InvalidArgument, TraceMismatch, warn
+from gmip.trace._remote import AnyPath
 from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
 
 FORMAT_VERSION = 3
@@ -333,7 +334,7 @@ class ModelRecord(ABC):
     members, non_members : indices into the data, shape (n,), or None if they were not given.
     """
 
-    path: Path
+    path: AnyPath
     header: Header
     members: NDArray[np.int64] | None
     non_members: NDArray[np.int64] | None

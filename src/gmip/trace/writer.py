@@ -39,6 +39,7 @@ from gmip.trace._manifest import (
     write_manifest,
     write_membership,
 )
+from gmip.trace._remote import as_folder
 from gmip.trace._shards import (
     Layout,
     RowMemory,
@@ -305,7 +306,7 @@ class TraceWriter:
         if not isinstance(given, Header):
             raise InvalidArgument(f"must be a Header, not {type(given).__name__}", argument="header")
         membership = check_membership(members, non_members)
-        folder = Path(path)
+        folder = as_folder(path)
         make_folder(folder)
         _refuse_trace(folder)  # before the journal is opened, which would make one that is missing
         journal = JournalFile(folder / JOURNAL, create=True)
@@ -336,7 +337,7 @@ class TraceWriter:
         changed.
         """
         given = check_membership(members, non_members)
-        folder = Path(path)
+        folder = as_folder(path)
         read_manifest(folder)  # a folder without a trace has its own error
         if at_step is not None:
             at_step = _count_or_zero("at_step", at_step)

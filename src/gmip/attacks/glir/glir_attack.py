@@ -158,19 +158,23 @@ def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor
 
 
 class StepJob(NamedTuple):
-    """One step of a run: the parameters before it, the published mean, how it was taken (as `StepView` asks), and where
-    games are played, its number and the setting to score it by."""
+    """One step of a run, how it was taken (as `StepView` asks), and where games are played, its number and the setting
+    to score it by."""
 
-    parameters: NDArray[Any]
-    gradient: NDArray[Any]
+    whole: WholeJob
     how: dict[str, Any]
     number: int = 0
     best: int = 0
 
     @property
-    def whole(self) -> WholeJob:
-        """The job of its inner products."""
-        return WholeJob(self.parameters, self.gradient)
+    def parameters(self) -> NDArray[Any]:
+        """The parameters before it."""
+        return self.whole.step.parameters
+
+    @property
+    def gradient(self) -> NDArray[Any]:
+        """The published mean."""
+        return self.whole.vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,9 +357,7 @@ class StepSource:
             yield found
 
     def _job(self, step: Step, number: int = 0, best: int = 0) -> StepJob:
-        scale, gradient = self._scale(step), step.gradient
-        scaled = gradient if scale == 1.0 else scale * np.asarray(gradient, dtype=np.float64)
-        return StepJob(step.parameters, scaled, self._how(step), number, best)
+        return StepJob(WholeJob(step, self._scale(step)), self._how(step), number, best)
 
     def _one(self, step: Step) -> StepView:
         view = self._here.view([self._job(step)], self.runner)
