@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -279,3 +279,17 @@ def vector(name: str, value: ArrayLike, *, length: int | None = None) -> NDArray
             remedy="drop or fix them",
         )
     return array
+
+
+def fields_at(model: Any, place: Iterable[int | str]) -> list[str]:
+    """The fields of the pydantic model at a place in another, such as ("runs", 0)."""
+    for part in place:
+        if part in model.model_fields:
+            model = next(iter(_models_in(model.model_fields[part].annotation)), model)
+    return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]

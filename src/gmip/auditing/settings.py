@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from gmip._validate import did_you_mean
+from gmip._validate import did_you_mean, fields_at
 from gmip.attacks import attack_table
 from gmip.attacks.attack_table import Attacker
 from gmip.attacks.work import as_seconds
@@ -320,7 +320,7 @@ def refusal(error: ValidationError, source: str | None = None) -> InvalidArgumen
         value = {} if own.shown is None else {"value": own.value}
         return InvalidArgument(f"{where}{own.problem}", argument=".".join(places), remedy=own.remedy, **value)
     if first["type"] == "extra_forbidden":
-        known = _fields(places[:-1])
+        known = fields_at(AuditConfig, first["loc"][:-1])
         return InvalidArgument(
             f"{where}is not a setting{did_you_mean(places[-1], known)}",
             argument=".".join(places),
@@ -346,17 +346,6 @@ _PLAIN: Final = {
     "bool_type": "should be true or false",
     "bool_parsing": "should be true or false",
 }
-
-
-def _fields(places: Sequence[str]) -> list[str]:
-    """Names of the settings at a place, such as ["shadows"] or ["runs", "0"]."""
-    rooms: dict[str, type[BaseModel]] = {
-        "runs": RunConfig,
-        "attacks": AttackConfig,
-        "shadows": ShadowConfig,
-    }
-    named = [place for place in places if place in rooms]
-    return list((rooms[named[-1]] if named else AuditConfig).model_fields)
 
 
 def _repeated(names: Sequence[str | None]) -> str | None:

@@ -23,7 +23,6 @@ from pydantic.fields import FieldInfo
 from gmip.cli import parse
 from gmip.cli.errors import BadRequest, option_name
 from gmip.errors import GmipError
-from gmip.vocabulary import Rate
 
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -208,8 +207,6 @@ def _repeated(kind: Any) -> bool:
 
 
 def _value(kind: Any, bounds: Sequence[Any], option: str, text: str) -> Any:
-    if kind is Rate:
-        return Rate.parse(option, text)
     if get_origin(kind) is Literal:
         return parse.one_of(option, text, get_args(kind))
     if kind is int:

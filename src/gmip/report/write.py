@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from gmip._io import make_folder, read_if_there, sha256, write
-from gmip._validate import did_you_mean, listed
+from gmip._validate import did_you_mean, fields_at, listed
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult, Candidate, Candidates, RunAudit
 from gmip.errors import FileError, InvalidArgument
 from gmip.report import answer_words, card, check_words, sentences
@@ -276,25 +276,10 @@ def _first_fault(error: ValidationError) -> tuple[str, str]:
     fault = error.errors(include_url=False, include_context=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
     if fault["type"] == "extra_forbidden":
-        known = _fields_at(fault["loc"][:-1])
+        known = fields_at(AuditResult, fault["loc"][:-1])
         unknown = f"has an unknown key {place}{did_you_mean(fault['loc'][-1], known)}"
         return unknown, f"the keys are {', '.join(known)}"
     return f"is wrong at {place} ({fault['msg'][:1].lower()}{fault['msg'][1:].replace(chr(10), ' ')})", _WRITTEN_BY
-
-
-def _fields_at(place: Sequence[int | str]) -> list[str]:
-    """The keys that exist at a place in a result."""
-    model: type[BaseModel] = AuditResult
-    for part in place:
-        if part in model.model_fields:
-            model = next(iter(_models_in(model.model_fields[str(part)].annotation)), model)
-    return list(model.model_fields)
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 # -- verdict and gate as junit xml ------------------------------------------------------------------------------------
