@@ -1,4 +1,4 @@
-"""The words that all rooms share. Read this package first: `run` says what will run, `rates` and
+"""The words that all rooms share. Read this package first: `run` says what will run,
 `targets` what is good enough, `claims` what an answer is worth.
 
 Nothing here computes privacy, trains or prints; NumPy is all that it needs.
