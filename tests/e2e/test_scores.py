@@ -85,7 +85,7 @@ def test_a_gate_with_too_few_records_says_that_it_cannot_fail(run, tmp_path: Pat
     path.write_text("member,score\n" + "".join(f"{i % 2},{i % 2}\n" for i in range(20)))
     done = run("audit", str(path), "--gate", "--target", "tpr=0.3@0.01", "--out", str(tmp_path / "out"))
     assert done.code == 0 and "could not fail" in done.out
-    assert "passed only because there are too few candidates" in done.err
+    assert "could not fail: there are too few candidates" in done.err
     assert "Passed only because it could not fail" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 

@@ -159,8 +159,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     if result.trainings is not None:
         rows.append(("trials of the search", _numbers.count(len(result.tried))))
         rows.append(("trainings in all", _numbers.count(result.trainings)))
-    leakage = result.leakage[:1].upper() + result.leakage[1:]
-    show.print_people(rows, answer, [*tuning_page.exposure_notes(result), *more, leakage])
+    show.print_people(rows, answer, [*tuning_page.exposure_notes(result), *more, tuning_page.leakage(result)])
     if result.model is not None:
         print(f"The model: {written}")
         return

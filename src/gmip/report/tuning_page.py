@@ -8,11 +8,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import yaml
 
 from gmip._html import Html, tag
 from gmip._io import make_folder, write
@@ -51,7 +53,7 @@ def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
     write(place / PAGE, tuning_html(result))
     write(place / RESULT, json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
     write(place / TRIALS, _csv(result))
-    write(place / RECIPE, result.recipe_yaml())
+    write(place / RECIPE, recipe_yaml(result))
     return place / RECIPE
 
 
@@ -106,6 +108,39 @@ def _error(result: TuneResult, error: float) -> str:
     return f" ± {100 * error:.1f} points" if share else f" ± {number(error, 'up')}"
 
 
+def leakage(result: TuneResult) -> str:
+    """What the search gives away about members."""
+    if result.model is not None:
+        return (
+            f"The search trained on the members, {result.target.best_of:g} times on average. The target covers this "
+            "model, its recipe and its metric together: publish nothing else of the search, neither the number of runs "
+            "nor the time they took, and do not train again."
+        )
+    fewer = "" if result.trained_on == result.recipe.dataset_size else f", {count(result.trained_on)} at a time"
+    return (
+        f"The search trained on {count(result.outsiders)} records that will not be members{fewer}, and so gives "
+        "nothing away about members."
+    )
+
+
+def recipe_yaml(result: TuneResult) -> str:
+    """The file that `gmip train` takes."""
+    reached = f"{result.metric} {result.shown(result.quality.mean)}"
+    lines = [
+        f"# Found by gmip tune (gmip {version('gmip')}): {reached} on test",
+        f"# records, {result.target}. Train with: gmip train FILE --out runs/tuned",
+        f"# {leakage(result)}",
+        "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",
+    ]
+    settings = {
+        "task": result.task_spec,
+        "split_seed": result.split_seed,
+        "target": result.target.as_json(),
+        "recipe": asdict(result.recipe),
+    }
+    return "\n".join([*lines, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)])
+
+
 def tuning_html(result: TuneResult) -> str:
     """The page. No script, no network; every string is escaped."""
     if result.trainings is None or result.seconds is None:
@@ -113,7 +148,7 @@ def tuning_html(result: TuneResult) -> str:
     answer, *more = tuning_sentences(result)
     facts = [
         *exposure_notes(result),
-        f"What the search gives away: {result.leakage}",
+        leakage(result),
         f"Each model was trained on {count(result.trained_on)} records; the run to come has "
         f"{count(result.recipe.dataset_size)} members."
         + ("" if result.trained_on >= result.recipe.dataset_size else " With more records it should do better."),

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.stats import qmc
@@ -102,7 +101,7 @@ class TuneResult:
     own : the task's own recipe with the noise that keeps the target, measured in the same way; None where none does.
     frontier : the best recipe with less and more noise, from strict to loose, the target and no noise among them.
     tried : every training of the search.
-    leakage : a sentence on what the search gives away about members.
+    outsiders : records that will not be members, on which the search trained; 0 where it trained on members.
     model : of the best run, where the search was on members: it is what may be published, with its recipe. Nothing is
         said of the other runs then: `tried`, `frontier`, `trainings` and `seconds` are empty.
     """
@@ -119,7 +118,7 @@ class TuneResult:
     quality: Quality
     trained_on: int
     split_seed: int
-    leakage: str
+    outsiders: int
     own: FrontierPoint | None = None
     frontier: tuple[FrontierPoint, ...] = ()
     tried: tuple[SearchTrial, ...] = ()
@@ -172,26 +171,10 @@ class TuneResult:
                 "seconds": self.seconds,
                 "trained_on": self.trained_on,
                 "seed": self.seed,
-                "leakage": self.leakage,
+                "outsiders": self.outsiders,
             }
         )
         return plain
-
-    def recipe_yaml(self) -> str:
-        """The file that `gmip train` takes."""
-        lines = [
-            f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
-            f"# records, {self.target}. Train with: gmip train FILE --out runs/tuned",
-            f"# {self.leakage[:1].upper()}{self.leakage[1:]}",
-            "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",
-        ]
-        settings = {
-            "task": self.task_spec,
-            "split_seed": self.split_seed,
-            "target": self.target.as_json(),
-            "recipe": dataclasses.asdict(self.recipe),
-        }
-        return "\n".join([*lines, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)])
 
 
 def _finite(value: Any) -> Any:
@@ -666,9 +649,7 @@ def _best_on_members(search: Search, work: TrialWork, spec: str, watch: Watch) -
         recipe,
         quality=Quality((measure(work.metric, task, model, task.test),)),
         trained_on=len(records.train),
-        leakage=f"the search trained on the members, {target.best_of:g} times on average. The target covers this "
-        "model, its recipe and its metric together: publish nothing else of the search, neither the number of runs nor "
-        "the time they took, and do not train again.",
+        outsiders=0,
         model=model,
     )
 
@@ -713,7 +694,6 @@ def _measured(search: Search, recipe: Recipe, exposure: float, work: TrialWork, 
         best = max(several, key=lambda made: _nan_last(qualities[repr(made)][0]))
         points.append(FrontierPoint(name, *best, qualities[repr(best)][1]))
     records = search_records(task, recipe.dataset_size, seed=seeds[0], split_seed=work.split_seed)
-    fewer = "" if len(records.train) == recipe.dataset_size else f", {len(records.train)} at a time"
     return _result(
         search,
         work,
@@ -727,8 +707,7 @@ def _measured(search: Search, recipe: Recipe, exposure: float, work: TrialWork, 
         seconds=sum(one.outcome.seconds for one in search.tried),
         trained_on=len(records.train),
         seed=search.seed,
-        leakage=f"the search trained on {_numbers.count(_outsiders(task, recipe))} records that will not be "
-        f"members{fewer}, and so gives nothing away about members.",
+        outsiders=len(task.pool) - recipe.dataset_size + (0 if task.background is None else len(task.background)),
     )
 
 
@@ -776,10 +755,6 @@ def _members_seed(place: Path | None) -> int:
     if not known.strip().isdigit():
         raise InvalidArgument(f"{path} holds no seed", remedy="pass `split_seed`, or delete the file")
     return check.seed(int(known))
-
-
-def _outsiders(task: Task, recipe: Recipe) -> int:
-    return len(task.pool) - recipe.dataset_size + (0 if task.background is None else len(task.background))
 
 
 def _exposure(quiet: Recipe, params: int, target: PrivacyTarget) -> float:

@@ -93,7 +93,14 @@ def test_half_of_the_members_are_listed(sampling: str) -> None:
 
 
 def test_where_few_can_be_decoded_sweeps_end_once_odds_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    how: dict[str, Any] = {"sampling": "shuffled", "noise": 0.25, "batch": 10, "steps": 10, "dims": 60, "most_sweeps": 40}
+    how: dict[str, Any] = {
+        "sampling": "shuffled",
+        "noise": 0.25,
+        "batch": 10,
+        "steps": 10,
+        "dims": 60,
+        "most_sweeps": 40,
+    }
     ended = [play(seed, **how).found for seed in range(6)]
     monkeypatch.setattr("gmip.attacks.decode._IDLE", (0.0, 0.0))
     whole = [play(seed, **how).found for seed in range(6)]
