@@ -42,7 +42,7 @@ from gmip.attacks.step_vectors import (
     unclipped,
     worth_sharing,
 )
-from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_time
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
@@ -127,7 +127,7 @@ def plan(
     there are at this speed; full batches are stacked.
 
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
-    steps are left out. One step is always decoded, if memory allows.
+    steps are left out. One step is decoded if memory allows, and if it takes no more than a few times the seconds.
     """
     full = _all_full(trace, steps)
     needs = _Needs(candidates, background, full, speed)
@@ -141,6 +141,8 @@ def plan(
             f"{candidates} candidates need {needed}, more than `memory_limit` = {byte_size(limit)} allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
+    if seconds < math.inf:
+        check_time("decode", needs.seconds(kept, cost), seconds)
     late, left_out = False, ""
     if kept < len(steps):
         lacking = _lacking(needs.cost(len(steps), size), limit=limit, most_work=most_work)
@@ -229,8 +231,17 @@ class _Needs(NamedTuple):
 
     def in_time(self, steps: int, cost: _Cost, most_work: float, seconds: float) -> bool:
         """Whether so many steps take no more operations and no more time, at this speed."""
-        taken = self.speed.seconds(records=steps * (self.candidates + cost.background), work=cost.work)
-        return cost.work <= most_work and taken <= seconds
+        return cost.work <= most_work and self.seconds(steps, cost) <= seconds
+
+    def seconds(self, steps: int, cost: _Cost) -> float:
+        """The time that so many steps take."""
+        records = self.candidates + cost.background
+        taken = self.speed.seconds(records=steps * records, work=cost.work)
+        if cost.by_rows:
+            return taken + steps * records * self.speed.row
+        # Inner products of large models take far less than those of all entries.
+        pair = cost.products / self.speed.rate
+        return taken - pair + (pair if self.speed.pair is None else steps * records**2 * self.speed.pair)
 
 
 class _Cost(NamedTuple):
@@ -239,6 +250,7 @@ class _Cost(NamedTuple):
     work: float
     making: float
     memory: int
+    products: float  # operations of the inner products, a part of `making`
 
 
 def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
@@ -246,15 +258,17 @@ def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
     c = candidates
     by_rows = dims <= max(c, min(background, _ROWS))
     m = min(background, _ROWS if by_rows else _PRODUCTS)
+    products = 0.0 if by_rows else 2.0 * (c + m) ** 2 * dims
     if by_rows:
         make = 2.0 * m * dims**2 + _EIGEN * dims**3 if m else 0.0
         solve = min(2.0 * c * dims**2 + dims**3 / 3.0, 2.0 / 3.0 * c**3 + 2.0 * c**2 * dims)
         kept, working = c * dims, m * dims + 2 * c * dims + (2 * dims**2 if m else 0)
     else:
-        make = 2.0 * (c + m) ** 2 * dims + _EIGEN * m**3 + 2.0 * c * m**2
+        make = products + _EIGEN * m**3 + 2.0 * c * m**2
         solve = 2.0 / 3.0 * c**3 + 2.0 * c**2 * m
         kept, working = c * (c + m), (c + m) ** 2 + c**2
-    return _Cost(by_rows, m, sums * (make + _SWEEPS * solve), sums * make, _FLOAT * (sums * kept + working))
+    work, memory = sums * (make + _SWEEPS * solve), _FLOAT * (sums * kept + working)
+    return _Cost(by_rows, m, work, sums * make, memory, sums * products)
 
 
 def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:

@@ -44,7 +44,7 @@ from gmip.attacks.publications import (
 from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
 from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.step_vectors import Projection
-from gmip.attacks.work import Budget, Counted, Work
+from gmip.attacks.work import Budget, Counted, Work, check_time
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
@@ -409,7 +409,10 @@ class _Case:
         self._budget, self._record = budget, stage.record_seconds(publication.seen.at) if budget.limited else 0.0
         self._last: tuple[Published, Array, Array] | None = None
         ahead = len(stage.listed) + 4 * size + (2 if publication.ends is not None else 1) * len(stage.shown)
-        self._reserve = max((1.0 - _REHEARSED) * budget.left(), _SLACK * ahead * self._record)
+        least = _SLACK * ahead * self._record
+        if budget.limited:
+            check_time(stage.attack.name, least + _FEWEST_REHEARSALS * size * self._record, budget.left())
+        self._reserve = max((1.0 - _REHEARSED) * budget.left(), least)
         vectors: list[Array] = []
         means: list[Array] = []
         while len(vectors) < stage.attack.rehearsals and not (self._late and len(vectors) >= _FEWEST_REHEARSALS):

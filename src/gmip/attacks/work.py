@@ -14,7 +14,7 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress, silent
-from gmip.errors import InvalidArgument
+from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.parallel import Workers
 from gmip.store import NOWHERE, Store
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gmip.trace import Step
 
 _TELL_EVERY: Final = 5.0  # seconds
+_OVERDRAWN: Final = 3.0  # times its share of a budget: what an attack may take, for others may need less than theirs
+_ANYWAY: Final = 5.0  # seconds that everybody has
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -60,6 +62,16 @@ class Budget:
     def left(self) -> float:
         """Seconds that are left; negative once it is used up."""
         return self._end - time.monotonic()
+
+
+def check_time(attack: str, needed: float, left: float) -> None:
+    """Refuses to begin what cannot end within several times the seconds that are left."""
+    if needed > max(_OVERDRAWN * left, _ANYWAY):
+        raise UnsupportedModel(
+            f"Attack {attack!r} needs about {needed:.0f} seconds for the least that tells something, and has "
+            f"{max(left, 0.0):.0f} of the budget",
+            remedy="raise `budget`",
+        )
 
 
 @dataclass(frozen=True)
@@ -211,27 +223,41 @@ def _from_cgroup() -> int | None:
 
 
 _PROBED: Final = 32  # records whose gradients tell what the others cost
+_WRITTEN: Final = 2**24  # entries that are written down to see how fast that goes
 
 
 class Speed(NamedTuple):
-    """Seconds for the gradient of a record, and operations of linear algebra a second."""
+    """Seconds for the gradient of a record, for all its entries written down and read again (`row`) and for the inner
+    product of two (`pair`; None: as long as that of their entries), and operations of linear algebra a second."""
 
     record: float
     rate: float
+    row: float = 0.0
+    pair: float | None = None
 
     @classmethod
     def measured(cls, gradients: PerExampleGradients, step: Step, examples: Examples) -> Self:
         few = examples[: min(_PROBED, len(examples))]
-        here = gradients.at(step.parameters)
+        here, size = gradients.at(step.parameters), gradients.num_params
         sum(1 for _ in here.pieces(few))  # what is done once, and loads what is loaded late
         start = time.perf_counter()
-        sum(1 for _ in here.pieces(few))
-        record = (time.perf_counter() - start) / len(few)
+        rows, pieces = next(here.pieces(few))
+        count = rows.stop - rows.start
+        record = (time.perf_counter() - start) / count
+        start = time.perf_counter()
+        for piece in pieces:
+            piece.products(piece)
+        pair = (time.perf_counter() - start) / count**2
+        some = few[: max(1, min(count, _WRITTEN // size))]
+        start = time.perf_counter()
+        float(sum(chunk.square_().sum() for chunk in here.chunks(some)))
+        row = max((time.perf_counter() - start) / len(some) - record, 0.0)
         square = np.ones((512, 512))
         start = time.perf_counter()
         for _ in range(4):
             square = square @ square * (1.0 / 512.0)
-        return cls(record, 8.0 * 512.0**3 / (time.perf_counter() - start))
+        rate = 8.0 * 512.0**3 / (time.perf_counter() - start)
+        return cls(record, rate, row, min(pair, size / rate))  # of few records products are slow
 
     def seconds(self, *, records: float, work: float) -> float:
         """The time that so many gradients and operations take."""

@@ -56,7 +56,7 @@ from gmip.attacks.step_vectors import (
     unclipped,
     worth_sharing,
 )
-from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_time
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
@@ -88,25 +88,29 @@ class GlirPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What an attack on a run costs: seconds for the gradient of a record, and operations a second."""
+    """What an attack on a run costs: seconds and operations a second, as in `Speed`."""
 
     record: float
     rate: float
     params: int
     candidates: int
     listed: bool
+    row: float = 0.0
+    pair: float | None = None
 
     @classmethod
     def measured(cls, gradients: PerExampleGradients, step: Step, who: AttackedRecords, *, listed: bool) -> Cost:
         speed = Speed.measured(gradients, step, who.candidates)
-        return cls(speed.record, speed.rate, gradients.num_params, len(who.candidates), listed)
+        sizes = gradients.num_params, len(who.candidates)
+        return cls(speed.record, speed.rate, *sizes, listed, speed.row, speed.pair)
 
     def view(self, plan: GlirPlan) -> float:
         """Seconds for the gradients of one step and their inner products."""
         records = plan.background + self.candidates
-        width = self.params if plan.projection is None else plan.projection
-        products = records**2 * width if width > records else 0
-        return self.record * records + products / self.rate
+        if plan.projection is not None or self.params <= records:
+            return (self.record + self.row) * records
+        pair = self.params / self.rate if self.pair is None else self.pair
+        return self.record * records + pair * records**2
 
     def algebra(self, plan: GlirPlan, steps: int = 1) -> tuple[float, float]:
         """Seconds for the fits of a view of so many steps, and for every further setting that competes."""
@@ -669,6 +673,7 @@ class GLiR(StepAttack):
         floor, seconds = min(floor, plan.background), _PLANNED * work.budget.left()
         every = tuning if method == "joint" else steps
         plan = cut_to_fit(cost, plan, seconds=seconds, tuning=tuning, floor=floor, steps=every)
+        check_time(self.name, cost.least(plan, tuning), work.budget.left())
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 
