@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from gmip.attacks.work import Budget, as_seconds
-from gmip.errors import InvalidArgument
+from gmip.attacks.work import Budget, as_seconds, check_time
+from gmip.errors import InvalidArgument, UnsupportedModel
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_a_budget_runs_out() -> None:
     assert Budget().left() == math.inf and not Budget().limited
     assert 9.0 < Budget(10.0).left() <= 10.0
     assert Budget(1.0e-9).left() < 0.0
+
+
+def test_what_cannot_end_in_time_is_not_begun() -> None:
+    check_time("glir", 29.0, 10.0)  # others may need less
+    check_time("glir", 4.0, -1.0)
+    with pytest.raises(UnsupportedModel, match="needs about 31 seconds .* has 10 of the budget"):
+        check_time("glir", 31.0, 10.0)

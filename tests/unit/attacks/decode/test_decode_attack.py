@@ -19,7 +19,7 @@ from gmip.attacks.decode import decode
 from gmip.attacks.decode_attack import DecodePlan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import Budget, Counted, Speed
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
 from gmip.store import Store
@@ -171,6 +171,14 @@ def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
     slow = Speed(record=1.0, rate=1.0e12)  # a second for each gradient
     chosen = sized(trace, speed=slow, seconds=3.5 * 80)
     assert chosen.cut_short and "the first 3 of 8" in chosen.left_out
+    # Where inner products of a large layer are cheap, more steps fit than by the number of its entries.
+    large: dict[str, Any] = {"num_params": 1_000_000, "seconds": 10.0}
+    entries = sized(trace, speed=Speed(record=1.0e-3, rate=1.0e10), **large)
+    known = sized(trace, speed=Speed(record=1.0e-3, rate=1.0e10, row=0.1, pair=1.0e-6), **large)
+    assert known.steps == 8 and known.projection is None and known.left_out == ""
+    assert entries.projection is not None or entries.steps < 8
+    with pytest.raises(UnsupportedModel, match="'decode' needs about 80 seconds for the least .* and has 10"):
+        sized(trace, speed=slow, seconds=10.0)
 
 
 def test_sweeps_end_with_the_time(tmp_path):

@@ -186,6 +186,17 @@ def test_what_is_given_up_is_what_costs_least() -> None:
     assert cut_to_fit(cost, plan, seconds=1.0e-3, **how) == GlirPlan(1000, 256)
 
 
+def test_a_projection_writes_gradients_down_and_inner_products_need_not():
+    """1.2 million parameters of a linear layer: inner products of its inputs and errors cost a hundredth."""
+    how = {"record": 1.0e-3, "rate": 1.0e10, "params": 1_200_000, "candidates": 400, "listed": False}
+    told, plan = Cost(**how, row=1.0e-2, pair=1.0e-6), GlirPlan(800, None)
+    assert told.view(plan) == pytest.approx(1.2 + 1200**2 * 1.0e-6)
+    assert Cost(**how).view(plan) == pytest.approx(1.2 + 1200**2 * 1.2e-4)
+    assert told.view(GlirPlan(800, 256)) == pytest.approx(1.2 + 12.0)
+    assert cut_to_fit(told, plan, seconds=60.0, tuning=3, floor=800, steps=10) == plan
+    assert cut_to_fit(Cost(**how), plan, seconds=60.0, tuning=3, floor=800, steps=10).projection is not None
+
+
 def test_a_budget_leaves_out_steps_and_not_the_background(runs: dict[str, Path]) -> None:
     """Too little for self-play: all of it is needed for the estimates."""
     task, trace = load("digits"), Trace.open(runs["mini"])
