@@ -18,6 +18,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ALL_OF = re.compile(r"^# all of (\S+)$", re.MULTILINE)  # in a block of code: the text of that file
 _ASSETS = {".svg", ".png", ".csv", ".json"}
 
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the reference pages, the files that pages link to, and the changelog."""
     pages = {
@@ -34,6 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
+
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links that leave docs/ to the pages that on_files made of their targets; fill in tables and pictures."""
@@ -54,10 +56,57 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     return _LINK.sub(moved, markdown)
 
-def on_post_page(output: str, **_: Any) -> str:
-    """Name the theme's search for screen readers."""
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Name the theme's search for screen readers; set the formulas of the theory (the search keeps the plain words)."""
     search = 'data-md-component="search" role="dialog"'
-    return output.replace(search, f'{search} aria-label="Search"')
+    output = output.replace(search, f'{search} aria-label="Search"')
+    if page.file.src_uri.startswith("theory/"):
+        output = re.sub(r"<article.*?</article>", lambda found: _formulas(found[0]), output, flags=re.DOTALL)
+    return output
+
+
+_SIGNS = {"&lt;=": "&le;", "&gt;=": "&ge;", "-&gt;": "&rarr;", "sum_": "&sum;_", "sqrt(": "&radic;("}
+_GREEK = "alpha beta delta epsilon theta kappa lambda mu nu rho sigma Sigma tau phi Phi chi Omega eps"
+_WORD = re.compile(rf"(?<![A-Za-z&])({_GREEK.replace(' ', '|')})(?![A-Za-z])")
+_RAISED = re.compile(r"(?<=[\w)\]|'};])[_^](?=[\w({-])")  # l_t, s^2, e^(4c^2), g_{mu_DP}, V^1/2
+
+
+def _formulas(html: str) -> str:
+    """Greek letters, indices and powers in text and in blocks of formulas, but not in `code`."""
+    blocks = re.split(r"(<pre>.*?</pre>|<code>.*?</code>)", html, flags=re.DOTALL)
+    for place, block in enumerate(blocks):
+        if not block.startswith("<code>"):
+            parts = re.split(r"(<[^>]*>)", block)
+            blocks[place] = "".join(part if part.startswith("<") else _formula(part) for part in parts)
+    return "".join(blocks)
+
+
+def _formula(text: str) -> str:
+    for plain, sign in _SIGNS.items():
+        text = text.replace(plain, sign)
+    done, place = "", 0
+    while found := _RAISED.search(text, place):
+        start = end = found.end()
+        closing = {"(": ")", "{": "}"}.get(text[start])
+        if closing:
+            depth = 1
+            while depth and end + 1 < len(text):
+                end += 1
+                depth += (text[end] == text[start]) - (text[end] == closing)
+            inner, end = text[start + 1 : end], end + 1
+        else:
+            short = re.compile(r"-?1/2\b|-?[A-Za-z0-9]*").match(text, start)
+            inner, end = (short[0], short.end()) if short else ("", start)
+        tag = "sub" if found[0] == "_" else "sup"
+        done += f"{_letters(text[place : found.start()])}<{tag}>{_formula(inner)}</{tag}>"
+        place = end
+    return done + _letters(text[place:])
+
+
+def _letters(text: str) -> str:
+    return _WORD.sub(lambda word: f"&{'epsilon' if word[1] == 'eps' else word[1]};", text)
+
 
 class TypelessParameters(griffe.Extension):
     """Reads "name : what it is" in docstrings as a description; numpydoc takes it for a type, which signatures have."""
@@ -68,9 +117,11 @@ class TypelessParameters(griffe.Extension):
                 r"^(\w[\w, *]*) : (?=\S)", r"\1\n    ", obj.docstring.value, flags=re.MULTILINE
             )
 
+
 def _source(here: Path) -> Path:
     """The file that a page of the site was made from."""
     return next((p for p in (ROOT / "docs" / here, ROOT / here) if p.exists()), ROOT / "docs" / here)
+
 
 def _outside(here: Path, target: str) -> Path | None:
     """The file of the repository, outside docs/, that a link means; None for all other links."""
@@ -81,11 +132,13 @@ def _outside(here: Path, target: str) -> Path | None:
         return path if (ROOT / "docs") not in _source(here).parents else None
     return path if path.is_file() and path.is_relative_to(ROOT) else None
 
+
 def _page_of(path: Path) -> str:
     if path.is_relative_to(ROOT / "docs"):
         return path.relative_to(ROOT / "docs").as_posix()
     uri = path.relative_to(ROOT).as_posix()
     return uri if path.suffix in _ASSETS | {".md"} else f"{uri}.md"
+
 
 def _linked_files(docs: Path) -> list[Path]:
     """All files outside docs/ that a page links to, also by way of another such file."""
@@ -102,9 +155,11 @@ def _linked_files(docs: Path) -> list[Path]:
                     waiting.append(path)
     return sorted(found)
 
+
 def _code_page(path: Path) -> str:
     kind = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "")
     return f"# {path.relative_to(ROOT).as_posix()}\n\n```{kind}\n{path.read_text()}```\n"
+
 
 def mu_table() -> str:
     """What a mu means in rates and in epsilon."""
@@ -117,11 +172,13 @@ def mu_table() -> str:
         lines.append(f"| {mu:g} | {rates} | {curve.advantage():.1%} | {curve.epsilon(1e-5):.2f} |")
     return "\n".join(lines)
 
+
 def curve_picture() -> str:
     """The trade-off curve of mu = 1, as a notebook shows it."""
     from gmip import Gaussian
 
     return str(Gaussian(1.0)._repr_html_())
+
 
 def attacker_table() -> str:
     """Who attacks, and who that is in life."""
@@ -132,6 +189,7 @@ def attacker_table() -> str:
         lines.append(f"| {sees} | {IN_LIFE[sees, False]} | {IN_LIFE[sees, True]} |")
     return "\n".join(lines)
 
+
 def result_schema() -> str:
     """The JSON Schema of result.json."""
     import json
@@ -141,6 +199,7 @@ def result_schema() -> str:
     schema = AuditResult.model_json_schema(mode="serialization")
     schema["properties"]["checksum"] = {"type": "string", "description": "SHA-256 of all else"}
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"
+
 
 def api_page() -> str:
     """Every public name of gmip, and every attack, with its docstring."""
@@ -157,6 +216,7 @@ def api_page() -> str:
     lines += ["| attack | needs |", "|---|---|", *(f"| `{name}` | {words} |" for name, words in needed.items()), ""]
     lines += [f"::: {row.home[0]}.{row.home[1]}" for row in attack_table.ATTACKS.values() if row.home]
     return "\n".join(lines) + "\n"
+
 
 def commands_page() -> str:
     """The help of every command, as the program prints it."""
@@ -180,6 +240,7 @@ def commands_page() -> str:
                 for option, meaning in shown
             ] + [""]
     return "\n".join(lines) + "\n"
+
 
 def _cell(text: str) -> str:
     return " ".join(text.split())

@@ -77,6 +77,17 @@ def test_python_of_the_docs_parses_and_its_names_exist() -> None:
     assert seen > 10
 
 
+def test_lists_begin_after_an_empty_line() -> None:
+    """Else the site takes their first item for a part of the sentence before."""
+    wrong = []
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        wrong += [
+            (page.name, found) for found in re.findall(r"^(?!- |  |\d+\. )[^\n]*\S\n- [^\n]{0,30}", text, re.MULTILINE)
+        ]
+    assert wrong == []
+
+
 def test_every_example_is_in_the_tutorials() -> None:
     pages = (ROOT / "docs" / "tutorials").glob("*.md")
     text = "".join(path.read_text(encoding="utf-8") for path in [*pages, *(ROOT / "docs").glob("*.md")])

@@ -39,6 +39,12 @@ def test_every_public_name_and_command_has_an_entry(site: Path) -> None:
     assert [name for name in _PANELS if f'id="gmip-{name}"' not in commands] == []
 
 
+def test_formulas_are_set_and_code_is_not(site: Path) -> None:
+    page = (site / "theory" / "one-step.html").read_text(encoding="utf-8")
+    assert "&mu;<sub>data</sub><sup>2</sup> = K/n" in page and "<code>tight_step</code>" in page
+    assert "mu_data" not in re.search(r"<article.*?</article>", page, re.DOTALL)[0]  # type: ignore[index]
+
+
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
