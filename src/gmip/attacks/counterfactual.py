@@ -843,13 +843,13 @@ class CFD(_DistanceAttack):
     Neither labels nor losses are used: classes are the model's own predictions. A record deep inside its class looks
     like a member, trained on or not; CFD-LRT corrects that by shadow models.
 
+    A candidate without a counterfactual within reach has the reach as its score, the largest of all.
+
     Parameters
     ----------
     space : name of a submodule in whose output to measure distances; None: the input.
     rivals, restarts, max_steps : of the search, see `gmip.attacks.counterfactual.counterfactuals`.
     device : where the model is evaluated.
-
-    A candidate without a counterfactual within reach has the reach as its score, the largest of all.
     """
 
     name: ClassVar[str] = "cfd"
