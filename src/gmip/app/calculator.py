@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip import _validate as check
 from gmip._html import Html, embedded_json, tag
+from gmip._numbers import typed
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, chart, guessing, swatch
 from gmip._user_code import out_of_memory
 from gmip.accounting.account import account
@@ -20,6 +21,7 @@ from gmip.accounting.calibrate import calibrate
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
 from gmip.report.account_words import at_most, beside, found, goal_sentence, standing
+from gmip.report.advice_words import run_options
 from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 
 # -- the frame of both pages ------------------------------------------------------------------------------------------
@@ -185,26 +187,15 @@ def _csv(curve: TradeOff, gdp: TradeOff | None) -> str:
 
 def _command(question: Question, run: NoisySGD) -> str:
     solve = question.follow == "target"
-    words: list[str] = ["gmip", "calibrate" if solve else "account"]
-    length = f"{run.epochs:.6g}" if question.keep == "epochs" else str(run.num_steps)
-    given: dict[str, str | None] = {
-        "--dataset-size": str(run.dataset_size),
-        "--batch-size": str(run.batch_size),
-        f"--{question.keep}": length,
-        "--params": str(run.num_params),
-        "--sampling": run.sampling,
-        "--clip": None if run.clip_norm is None else f"{run.clip_norm:.12g}",
-        "--noise-multiplier": None if solve or not run.noise_multiplier else f"{run.noise_multiplier:.12g}",
-        "--target": f"tpr={question.tpr:.12g}@{question.fpr:.12g}" if solve else None,
-        "--fpr": None if solve else f"{question.fpr:.12g}",
-        "--susceptibility": None if question.record is None else _plain(question.record),
-        "--attacker-knows": f"{question.attacker_knows:.12g}" if question.attacker_knows else None,
-    }
-    return shlex.join([*words, *(part for name, value in given.items() if value is not None for part in (name, value))])
-
-
-def _plain(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.12g}"
+    epochs = f"{run.epochs:.6g}" if question.keep == "epochs" else None
+    words = run_options(run.replace(noise_std=0.0) if solve else run, epochs=epochs, digits=12)
+    if question.record is not None:
+        words += ["--susceptibility", question.record if isinstance(question.record, str) else typed(question.record)]
+    if question.attacker_knows:
+        words += ["--attacker-knows", typed(question.attacker_knows)]
+    if solve:
+        return shlex.join(["gmip", "calibrate", *words, "--target", f"tpr={Rate(question.tpr, question.fpr)}"])
+    return shlex.join(["gmip", "account", *words, "--fpr", typed(question.fpr)])
 
 
 def _python(question: Question, run: NoisySGD) -> str:

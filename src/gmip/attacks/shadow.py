@@ -698,14 +698,14 @@ class LiRA(ShadowAttack):
                         values = self._views(model.signal(signal.key)[0][:, views], low, high)
                         inside.add(values, model.inside)
                         outside.add(values, ~model.inside)
-                told = (outside.count > 1) & ((inside.count > 1) | (not self.online))
-                if not (told & played.inside).any() or not (told & ~played.inside).any():
+                tried = (outside.count > 1) & ((inside.count > 1) | (not self.online))
+                if not (tried & played.inside).any() or not (tried & ~played.inside).any():
                     continue
                 if self.online:
                     scores = likelihood_ratios(phi, inside, outside, self.variance)
                 else:
                     scores = standardised(phi, outside, self.variance)
-                areas[number].append(float(auc(scores[told & played.inside], scores[told & ~played.inside])))
+                areas[number].append(float(auc(scores[tried & played.inside], scores[tried & ~played.inside])))
         with_them, without = (float(np.mean(areas[number] or [0.5])) for number in (0, 1))
         if with_them >= without:
             return every

@@ -68,7 +68,7 @@ class Coins:
         self.inside.flags.writeable = False
 
     def _audited(
-        self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any], told: RunCheck | None = None
+        self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any], noise_check: RunCheck | None = None
     ) -> AuditResult:
         """The audit of one score for each canary (higher = in): see `gmip.Scores`.
 
@@ -81,7 +81,7 @@ class Coins:
         values = check.vector("scores", scores, length=self.count)
         both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
         by = JudgeSettings.of({"fprs": (0.01, 0.1), **settings})
-        return audit_sources([CheckedScores(both, told)], by, title=title or f"Audit of {self.count} canaries")
+        return audit_sources([CheckedScores(both, noise_check)], by, title=title or f"Audit of {self.count} canaries")
 
 
 # -- canaries of a recorded run on disk -------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def write_canaries(folder: Path, canaries: DirectionCanaries, run: NoisySGD) -> 
         "seed": canaries.seed,
         "run": dataclasses.asdict(run),
         "table": _io.sha256_of_file(path),
-        "check": None if (told := canaries.noise.check) is None else told.model_dump(mode="json"),
+        "check": None if (noise_check := canaries.noise.check) is None else noise_check.model_dump(mode="json"),
     }
     _io.write(folder / ABOUT, json.dumps(about, indent=2) + "\n")
     return path
@@ -157,8 +157,8 @@ def read_canaries(folder: Path) -> PlantedRun:
         known = json.loads(text)
         if (known["format"], known["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"it is {known['format']!r} of version {known['version']!r}")
-        told = None if known["check"] is None else RunCheck.model_validate(known["check"])
-        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]), told)
+        noise_check = None if known["check"] is None else RunCheck.model_validate(known["check"])
+        found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]), noise_check)
         stored = known["table"]
     except (ValueError, TypeError, KeyError, GmipError) as error:
         raise FileError(f"{about} cannot be used ({error})", remedy="plant and train again") from error

@@ -119,13 +119,17 @@ def _typed(settings: type[Settings]) -> dict[str, Option]:
 def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
     kind, _ = _plain(field.annotation, [])
     flag = kind is bool
-    told: dict[str, Any] = {"help": option.help or _help(field), "rich_help_panel": option.panel, "show_default": False}
-    told["metavar"] = "" if flag else _unbroken(option.metavar)
+    words: dict[str, Any] = {
+        "help": option.help or _help(field),
+        "rich_help_panel": option.panel,
+        "show_default": False,
+    }
+    words["metavar"] = "" if flag else _unbroken(option.metavar)
     default: Any = False if flag else None
     if option.argument:
-        info, default = typer.Argument(**told), inspect.Parameter.empty if field.is_required() else None
+        info, default = typer.Argument(**words), inspect.Parameter.empty if field.is_required() else None
     else:
-        info = typer.Option(option_name(name), **told)
+        info = typer.Option(option_name(name), **words)
     several = option.repeated or option.once or (_repeated(kind) and not _reads_itself(field))
     text: Any = bool if flag else list[str] if several else str
     kept: Any = text if flag or field.is_required() else text | None

@@ -295,22 +295,31 @@ def _calculator_command(
     return f"gmip account {sizes}{whom}{shown}"
 
 
-def _run_options(runs: Sequence[NoisySGD]) -> str | None:
-    """A run as options of `gmip account`; None where it has none, as a schedule."""
-    run = runs[0]
-    if len(runs) > 1 or run.drop_last or run.rank or run.max_batch_size or run.shaped_noise:
-        return None
+def run_options(run: NoisySGD, *, epochs: str | None = None, digits: int = 9) -> list[str]:
+    """A run as options of `gmip account`; its length in epochs, where that is how it was said.
+
+    digits : of the noise.
+    """
     known = {
         "dataset-size": str(run.dataset_size),
         "batch-size": str(run.batch_size),
-        "steps": str(run.num_steps),
+        "steps": str(run.num_steps) if epochs is None else None,
+        "epochs": epochs,
         "params": str(run.num_params),
         "sampling": run.sampling,
         "clip": None if run.clip_norm is None else typed(run.clip_norm),
-        "noise-multiplier": None if run.noise_std == 0.0 else _multiplier(run),
+        "noise-multiplier": None if run.noise_std == 0.0 else _multiplier(run, digits),
         "rows-per-person": None if run.rows_per_person == 1 else str(run.rows_per_person),
     }
-    return " ".join(f"--{name} {value}" for name, value in known.items() if value is not None)
+    return [word for name, value in known.items() if value is not None for word in (f"--{name}", value)]
+
+
+def _run_options(runs: Sequence[NoisySGD]) -> str | None:
+    """None for what no option says, as a schedule."""
+    run = runs[0]
+    if len(runs) > 1 or run.drop_last or run.rank or run.max_batch_size or run.shaped_noise:
+        return None
+    return " ".join(run_options(run))
 
 
 def _multiplier(run: NoisySGD | Recipe, digits: int = 9) -> str:

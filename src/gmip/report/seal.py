@@ -190,8 +190,8 @@ def _accounting(run: RunAudit) -> Iterator[Verification]:
 def _follows(run: RunAudit, claim: ClaimedCurve) -> bool:
     more: dict[str, Any] = {"notion": "gdp"} if claim.key == "gdp" else {"attacker_knows": claim.knows or 0.0}
     curve = account(list(run.declared), **more)
-    told = all(abs(float(curve.tpr_at(float(fpr))) - tpr) <= _CLOSE for fpr, tpr in claim.tpr_at.items())
-    return told and curve.kind == claim.kind
+    same = all(abs(float(curve.tpr_at(float(fpr))) - tpr) <= _CLOSE for fpr, tpr in claim.tpr_at.items())
+    return same and curve.kind == claim.kind
 
 
 def _scores(
