@@ -18,7 +18,6 @@ from gmip.cli.options import Count, Delta, Option, Seed, Settings, from_settings
 from gmip.cli.shared_settings import RunSettings, TargetSettings, _workplace
 from gmip.errors import InvalidArgument
 from gmip.report.account_words import at_most, found, target_sentence, target_shown
-from gmip.vocabulary import Rate
 from tests.e2e.cli import CLIPPED, PAPER
 
 
@@ -27,7 +26,7 @@ class Asked(Settings):
     num_steps: Annotated[Count, Option("K"), Field(description="How many.")] = 12
     seed: Annotated[Seed | None, Option("SEED"), Field(description="A seed.")] = None
     delta: Annotated[Delta | None, Option("D"), Field(description="A delta.")] = None
-    rates: Annotated[tuple[Rate, ...], Option("TPR@FPR"), Field(description="Rates.")] = ()
+    rates: Annotated[tuple[Delta, ...], Option("R"), Field(description="Rates.")] = ()
     kind: Annotated[Literal["a", "b"], Option("a|b"), Field(description="One. Or another.")] = "a"
     loud: Annotated[bool, Option(), Field(description="Whether.")] = False
     own: Annotated[int | None, Option("X", None, lambda option, text: len(text))] = None
@@ -46,14 +45,14 @@ def asked(*argv: str) -> Asked:
 
 def test_fields_become_options_and_text_their_values():
     assert asked("here") == Asked(where="here")
-    typed = ["here", "--steps", "1e3", "--seed", "0", "--delta", "0.1", "--rates", "0.1@0.01", "--rates", "0.2@0.01"]
+    typed = ["here", "--steps", "1e3", "--seed", "0", "--delta", "0.1", "--rates", "0.1", "--rates", "0.2"]
     got = asked(*typed, "--kind", "b", "--loud", "--own", "four")
     assert got == Asked(
         where="here",
         num_steps=1000,
         seed=0,
         delta=0.1,
-        rates=(Rate(0.1, 0.01), Rate(0.2, 0.01)),
+        rates=(0.1, 0.2),
         kind="b",
         loud=True,
         own=4,
@@ -69,7 +68,7 @@ def test_fields_become_options_and_text_their_values():
         (["--seed", "-1"], "--seed must be a whole number from 0"),
         (["--delta", "1"], "--delta must be a number between 0 and 1"),
         (["--kind", "c"], "--kind must be one of a, b"),
-        (["--rates", "1"], "--rates must be TPR@FPR"),
+        (["--rates", "1"], "--rates must be a number between 0 and 1"),
     ],
 )
 def test_what_cannot_be_read_names_its_option(argv, words):
