@@ -32,6 +32,7 @@ _MOST_MEASURED: Final = 3_000  # records whose susceptibilities are measured
 _FLAT: Final = 1.0e-9  # eigenvalues below this share of the largest are rounding
 _MANY: Final = 1_000_000
 _TUNING_SEED: Final = 1_000  # the first: those of reported runs are small
+CONSTANTS: Final = {"validation": [_VALIDATION, _MOST_VALIDATION], "measured": _MOST_MEASURED}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,8 +75,8 @@ MOST_BACKGROUND: Final = 45_000
 # C is the paper's. Its text names no optimiser; its released code does, see `recipe_of`.
 ADAM: Final = {"sampling": "full", "optimizer": "Adam", "learning_rate": 2.0e-3, "clip_norm": 10.0}
 RELEASED: Final = {"cifar10": 1.0e-3, "purchase": 2.0e-3, "adult": 2.0e-3, "background": 10_000}  # rates of Adam
-_FEATURES: Final = 15  # of Location
-CONSTANTS: Final = {"sizes": SIZES, "run": ADAM, "released": RELEASED, "features": _FEATURES} | {
+_FEATURES, _SPREAD = 15, 4.0  # of Location
+CONSTANTS: Final = {"sizes": SIZES, "run": ADAM, "released": RELEASED, "features": [_FEATURES, _SPREAD]} | {
     "background": [BACKGROUND, MOST_BACKGROUND]
 }
 _ABOUT: Final = ("rank", "ridge", "mean_susceptibility")  # of an attack, or of what a curve was computed from
@@ -182,7 +182,7 @@ def audit_task(name: str) -> Task:
     mean = task.pool.inputs.double().mean(dim=0)
 
     def features(part: Examples) -> Examples:
-        return Examples(torch.tanh(4.0 * (part.inputs.double() - mean) @ weight).float(), part.targets)
+        return Examples(torch.tanh(_SPREAD * (part.inputs.double() - mean) @ weight).float(), part.targets)
 
     return dataclasses.replace(
         task, make_model=partial(nn.Linear, _FEATURES, 30), pool=features(task.pool), test=features(task.test)
