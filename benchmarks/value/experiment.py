@@ -307,7 +307,7 @@ def table(rows: Sequence[Row]) -> Table:
 def probe() -> list[Row]:
     """A small search, in which noise counts."""
     cell = next(one for one in cells(True) if one.task == "breast-cancer")
-    grid = cell.grid._replace(components=(30,), clip_norms=(0.1, 0.3), moves=(2.0, 8.0))
+    grid = cell.grid._replace(shares=(0.5, 1.0), clip_norms=(0.3,))
     return run(dataclasses.replace(cell, grid=grid, seeds=1, dataset_size=100))
 
 

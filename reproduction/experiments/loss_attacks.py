@@ -131,10 +131,7 @@ def _fleet(cell: Fleet, task: Task) -> list[Row]:
     order = rng.permutation(len(task.pool))
     candidates, rest = order[:count], order[count:] if cell.stage == "utility" else order[:0]
     models = cell.targets + cell.shadows
-    inside = np.zeros((models, count), dtype=np.bool_)
-    for row in inside:
-        row[rng.permutation(count)[: count // 2]] = True
-    inside[cell.targets + 1 :: 2] = ~inside[cell.targets : -1 : 2]  # in pairs: each candidate is in half of the shadows
+    inside = _halves(rng, models, cell.targets, count)
     heads = train_apart(
         task.pool,
         [np.concatenate([candidates[row], rest]) for row in inside],
@@ -154,6 +151,15 @@ def _fleet(cell: Fleet, task: Task) -> list[Row]:
         {"seed": t, "shadows": 0, "curve": "loss"} | attack_row(phi[inside[t], t], phi[~inside[t], t])
         for t in range(cell.targets)
     ]
+
+
+def _halves(rng: np.random.Generator, models: int, targets: int, count: int) -> NDArray[np.bool_]:
+    """Which candidates are members of which model, shape (models, count): half of them."""
+    inside = np.zeros((models, count), dtype=np.bool_)
+    for row in inside:
+        row[rng.permutation(count)[: count // 2]] = True
+    inside[targets + 1 :: 2] = ~inside[targets:-1:2]  # in pairs: each candidate is in half of the shadow models
+    return inside
 
 
 def _lira(
@@ -286,7 +292,7 @@ def _large(rows: Sequence[Row], name: str) -> Claim:
 
 def probe() -> list[Row]:
     rng = np.random.default_rng(0)
-    inside = rng.random((20, 200)) < 0.5
+    inside = _halves(rng, 20, 2, 200)
     scores = _lira(rng.normal(size=(200, 20)) + 0.3 * inside.T, inside, targets=2, shadows=18)
     recipe = load("digits").recipe.replace(dataset_size=100, batch_size=100, num_steps=5, **ADAM)
     task = load("digits")
