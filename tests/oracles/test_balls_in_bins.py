@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gmip import Gaussian, InvalidArgument, NoisySGD, PrivacyTarget, account, calibrate
-from gmip.training import BallsInBins
 
 RATES = (0.001, 0.01, 0.1)
 # c / B / E -> TPR with H0 = "without", TPR with H0 = "with", epsilons at 1e-5 (another program: FFT on a linear grid)
@@ -177,6 +176,9 @@ def test_calibration_and_sizes():
 
 
 def test_every_record_is_once_in_every_epoch_on_its_own():
+    pytest.importorskip("torch", reason="samplers need gmip[train]")
+    from gmip.training import BallsInBins
+
     sampler = BallsInBins(dataset_size=13, batch_size=4, num_steps=4000, seed=1)
     bins = np.zeros((1000, 13), dtype=int)
     for step, ids in enumerate(sampler):

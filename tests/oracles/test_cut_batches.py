@@ -8,8 +8,6 @@ from scipy import stats
 
 from gmip import InvalidArgument, NoisySGD, Recipe, UnreachableTarget, account, calibrate
 from gmip.stats.record_tests import contradiction
-from gmip.training import Poisson
-from gmip.training.batch_log import drawing_of
 
 N, SIZE, NOISE = 12, 3, 0.3
 RUN = NoisySGD(dataset_size=N, batch_size=SIZE, num_steps=1, num_params=1, sampling="poisson", clip_norm=1.0)
@@ -74,6 +72,10 @@ def test_the_chance_of_a_cut_batch_is_added_to_both_errors():
 
 
 def test_sampler_record_and_check():
+    pytest.importorskip("torch", reason="samplers need gmip[train]")
+    from gmip.training import Poisson
+    from gmip.training.batch_log import drawing_of
+
     sizes = {"dataset_size": 200, "batch_size": 20, "num_steps": 400, "seed": 3}
     sampler, plain = Poisson(**sizes, max_batch_size=25), Poisson(**sizes)
     held = np.array([ids.size for ids in sampler])
