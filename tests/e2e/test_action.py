@@ -38,7 +38,8 @@ class Runner:
         for name, text in {"python": here, "gmip": f"{here} -m gmip", "gh": f"echo >> {folder}/gh"}.items():
             (programs / name).write_text(f'#!/bin/sh\n{text} "$@"\n')
             (programs / name).chmod(0o755)
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}  # make's are of its folder
+        # What make says to pip is about its own folder.
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         self.environment = ours | {"PATH": f"{programs}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "a/b"}
         self.environment |= {"PIP_NO_INDEX": "1", "PYTHONPATH": f"{follow.ROOT / 'src'}"}
         self.environment |= {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
