@@ -33,5 +33,5 @@ def test_a_budget_runs_out() -> None:
 def test_what_cannot_end_in_time_is_not_begun() -> None:
     check_time("glir", 29.0, 10.0)  # others may need less
     check_time("glir", 4.0, -1.0)
-    with pytest.raises(UnsupportedModel, match="needs about 31 seconds .* has 10 of the budget"):
+    with pytest.raises(UnsupportedModel, match=r"needs about 31 seconds .* has 10 of the budget"):
         check_time("glir", 31.0, 10.0)

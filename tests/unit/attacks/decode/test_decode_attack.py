@@ -177,7 +177,7 @@ def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
     known = sized(trace, speed=Speed(record=1.0e-3, rate=1.0e10, row=0.1, pair=1.0e-6), **large)
     assert known.steps == 8 and known.projection is None and known.left_out == ""
     assert entries.projection is not None or entries.steps < 8
-    with pytest.raises(UnsupportedModel, match="'decode' needs about 80 seconds for the least .* and has 10"):
+    with pytest.raises(UnsupportedModel, match=r"'decode' needs about 80 seconds for the least .* and has 10"):
         sized(trace, speed=slow, seconds=10.0)
 
 
