@@ -71,7 +71,7 @@ def five(count: int, first: int = 0) -> None:
     """The largest bound of five attacks against the truth, the verdict on a claim that holds, and its gate."""
     for mu in (0.0, 0.5):
         tpr = float(norm.sf(norm.isf(0.01) - mu))
-        over = epsilons = exposed = gates = 0
+        over = epsilons = exposed = gates = probable = 0
         curve = gmip.Gaussian(mu)
         epsilon = curve.epsilon(1.0e-5) if mu else 0.0
         for i in range(first, first + count):
@@ -81,11 +81,12 @@ def five(count: int, first: int = 0) -> None:
             over += max(one.mu_lower for one in run.attacks) > mu
             epsilons += max(one.epsilon_lower for one in run.attacks) > epsilon
             exposed += run.verdict.kind == "exposed"
-            gates += run.gate is not None and not run.gate.passed
+            gates += run.gate is not None and run.gate.tpr_lower > run.gate.limit
+            probable += run.gate is not None and run.gate.probable
         print(
             f"mu = {mu}: of {count} audits with five attacks, mu bound too high {over} ({over / count:.1%}), epsilon "
             f"bound {epsilons} ({epsilons / count:.1%}), accused {exposed} ({exposed / count:.1%}), failed gates "
-            f"{gates} ({gates / count:.1%})"
+            f"{gates} beyond chance ({gates / count:.1%}) and {probable} at the limit that probably fail"
         )
 
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -42,7 +43,7 @@ from _contestants import (
 from _harness import Row, report, reset_peak, resident, table
 from opacus import PrivacyEngine
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from gmip.tasks import Task, load
 from gmip.training import evaluate, record, train
@@ -102,6 +103,36 @@ def recording(quick: bool, folder: Path) -> list[Row]:
             }
         )
     return rows
+
+
+def loop_with_loader(folder: Path | None, num_steps: int) -> None:
+    """A tiny model, as a user trains it; recorded with who is in each batch, and from beginning to end, if a folder is
+    given."""
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(1000, 20), torch.randint(0, 2, (1000,))
+    model = nn.Linear(20, 2)
+    optimizer = sgd(model)
+    loader = DataLoader(Subset(TensorDataset(inputs, targets), range(640)), batch_size=32, shuffle=True)
+    who = {"data": (inputs, targets), "members": range(640), "non_members": range(640, 900)}
+    recorded = nullcontext() if folder is None else record(model, optimizer, folder, loader=loader, **who)
+    with recorded:
+        for _ in range(num_steps // len(loader)):
+            for batch, labels in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(batch), labels).backward()
+                optimizer.step()
+
+
+def tiny(quick: bool, folder: Path) -> list[Row]:
+    num_steps = 1000 if quick else 5000
+    with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
+        traces = (Path(out) / str(number) for number in count())
+        contestants: dict[str, Steps] = {
+            "plain": lambda steps: loop_with_loader(None, steps),
+            "recorded": lambda steps: loop_with_loader(next(traces), steps),
+        }
+        laps = race(contestants, num_steps, 2.5 if quick else 30.0)
+    return [{"steps": num_steps, **compare(laps, "recorded", "plain", num_steps)}]
 
 
 # -- 2. noisy steps ---------------------------------------------------------------------------------------------------
@@ -295,6 +326,10 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
             "saved_ratio_cpu": "of CPU time|.3f",
         },
     ),
+    "tiny": (
+        "   The same from beginning to end: 42 parameters, batches of 32 from a DataLoader, who is in each is recorded",
+        {"steps": "steps|,d", "step_us": "plain step, us|.0f", **TIMES},
+    ),
     "noisy": (
         "2. NoisyStepper to stock Opacus in its fastest mode (aim: 1.05)",
         {
@@ -350,7 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on a real disk; traces go there")
-    parts = {part.__name__: part for part in (recording, noisy, memory, whole_runs)}
+    parts = {part.__name__: part for part in (recording, tiny, noisy, memory, whole_runs)}
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(parts)} (default all)")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.parts if name not in parts]

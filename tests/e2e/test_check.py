@@ -36,6 +36,15 @@ def test_exit_codes_and_words(runs: dict[str, Path], capsys: pytest.CaptureFixtu
     assert "Scale of the gradient" in told and "FAILED" in told
 
 
+def test_the_same_reason_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Dropout hides several things from the check."""
+    record_run(make_task(), tmp_path / "run", SETTINGS["full"], FAULTS["dropout"], seed=3)
+    main(["check", str(tmp_path / "run"), "--task", TASK])
+    told = " ".join(capsys.readouterr().out.split())
+    said = [one.split(": ", 1)[1] for one in told.split(" - ")[1:]]
+    assert len(said) == len(set(said))
+
+
 def test_json(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(runs["reused"]), "--task", TASK, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

@@ -18,6 +18,7 @@ import gmip
 from gmip import _numbers
 from gmip.accounting.account import mu_per_step
 from gmip.accounting.convert import gdp_mu_from_gmip_mu, gmip_mu_from_gdp_mu
+from gmip.cli import main
 from tests.e2e.cli import CLIPPED, PAPER, RUN, TARGET, shell
 
 GAME = "Compared with: another of the records in its place in the batch."
@@ -690,3 +691,15 @@ def test_convert_sentences(run, argv, words):
     outcome = run("convert", *argv.split())
     assert (outcome.code, outcome.err) == (0, "")
     assert words in outcome.out
+
+
+def test_parameters_are_not_asked_for_where_noise_alone_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"--dataset-size": 1000, "--batch-size": 100, "--epochs": 3, "--noise-multiplier": 1, "--clip": 1}
+    noisy = ["account", "--json", *(str(part) for pair in sizes.items() for part in pair)]
+    assert main([*noisy, "--notion", "gdp"]) == 0
+    without = json.loads(capsys.readouterr().out)
+    assert main([*noisy, "--notion", "gdp", "--params", "650"]) == 0
+    given = json.loads(capsys.readouterr().out)
+    assert without["run"].pop("num_params") is None and given["run"].pop("num_params") == 650
+    assert without == given
+    assert main(noisy) == 2 and "--params is missing" in capsys.readouterr().err

@@ -59,5 +59,5 @@ def test_the_strongest_of_five_attacks(mu):
         run = gmip.audit(gmip.Scores(ins, outs), claim=mu, target=(tpr, 0.01), gate=True).runs[0]
         over += max(one.mu_lower for one in run.attacks) > mu
         exposed += run.verdict.kind == "exposed"
-        gates += run.gate is not None and not run.gate.passed
+        gates += run.gate is not None and run.gate.tpr_lower > run.gate.limit  # a run at the limit may probably fail
     assert max(over, exposed, gates) <= most(count)

@@ -270,6 +270,7 @@ def run_facts(target: ModelRecord, accuracies: Mapping[str, Any]) -> RunFacts:
         learning_rate=None if recipe is None else recipe.learning_rate,
         complete=target.complete,
         recorded_params=header.recorded_params if header.recorded_params < header.num_params else None,
+        clients=None if header.local is None else header.local.clients,
         **accuracies,
     )
 

@@ -496,6 +496,13 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     advice = _advice(evidence, judged, outcomes, goal, next(iter(answers), None))
     ways = [one.way for one in advice if one.way is not None]
     needed = next((way.changes(evidence.runs).get("noise_std") for way in ways if way.change == "noise"), None)
+    conclusion = conclude(
+        answers,
+        goal=goal,
+        sound_record=sound,
+        doubted=doubted,
+        measurable=any(one.measurable(goal.fpr) for one in outcomes),
+    )
     audited = RunAudit(
         name=evidence.name,
         source=evidence.source,
@@ -507,13 +514,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         claims=claims.curves,
         attacks=outcomes,
         verdict=judged,
-        conclusion=conclude(
-            answers,
-            goal=goal,
-            sound_record=sound,
-            doubted=doubted,
-            measurable=any(one.measurable(goal.fpr) for one in outcomes),
-        ),
+        conclusion=conclusion,
         left_out=evidence.left_out,
         goal=goal,
         answers=answers,
@@ -535,6 +536,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
             confidence=settings.confidence,
             seed=settings.seed,
             doubted=doubted or not sound,
+            probable=conclusion.kind == "probably-fails",
             groups=groups,
         ),
         suspicion=doubt,

@@ -826,7 +826,8 @@ class IndividualMus(Frozen):
 
 
 class Gate(Frozen):
-    """The target as a test for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`."""
+    """The target as a test for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`, nor what was
+    measured, where a leak is there beyond chance."""
 
     fpr: Share
     limit: Share
@@ -837,6 +838,9 @@ class Gate(Frozen):
     blind: bool = False  # it could not fail: too few candidates, or every attack scored all of them alike
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
     doubted: bool = False  # nothing found, and no evidence: of a suspicion, or a record that is not that of the run
+    probable: bool = (
+        False  # the verdict is "probably-fails": the excess over the limit could be chance, the leak is not
+    )
 
 
 class RunFacts(Frozen):
@@ -858,6 +862,7 @@ class RunFacts(Frozen):
     chance_accuracy: Share | None = None  # of guessing among the classes
     complete: bool = True  # False: the run was not finished when it was audited
     recorded_params: Count | None = None  # None: all of num_params
+    clients: Count | None = None  # of a federation, whose models are averaged in one recorded step; 1: each was seen
 
 
 class OmittedAttack(Frozen):

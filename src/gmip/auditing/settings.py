@@ -277,7 +277,9 @@ class AuditConfig(AttackSettings):
         "verdict and the advice refer to it.",
     )
     gate: bool = Field(
-        default=False, description="Exit with code 1 if an attack finds more than the target, beyond chance."
+        default=False,
+        description="Exit with code 1 if the run fails the target or probably fails it, or if finding nothing is no "
+        "evidence.",
     )
     try_advice: bool = Field(
         default=False,

@@ -415,10 +415,11 @@ def gate(
     confidence: float,
     seed: int,
     doubted: bool = False,
+    probable: bool = False,
     groups: Sequence[GroupOutcome] = (),
 ) -> Gate:
     """Whether no attack finds more than `limit` at `fpr`, beyond doubt, in all candidates or in one of `groups`. Where
-    finding nothing is no evidence (`doubted`), it does not pass."""
+    finding nothing is no evidence (`doubted`), or the run probably fails (`probable`), it does not pass."""
     lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
     worst, name = max((least, name) for name, least in lower.items())
     most = exposed_group(groups, fpr)
@@ -444,10 +445,11 @@ def gate(
         limit=limit,
         tpr_lower=worst,
         attack=name,
-        passed=worst <= limit and not doubted,
+        passed=worst <= limit and not doubted and not probable,
         within_group=in_group,
-        blind=worst <= limit and not doubted and not seen,
+        blind=worst <= limit and not doubted and not probable and not seen,
         doubted=worst <= limit and doubted,
+        probable=worst <= limit and not doubted and probable,
         noticeable_tpr=min(seen, default=None),
     )
 

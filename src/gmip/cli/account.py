@@ -14,7 +14,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Delta, Option, Probability, from_settings
-from gmip.cli.shared_settings import ACCOUNTING, AnswerSettings, RunSettings, WhoseSettings, asked_as_json, slow_because
+from gmip.cli.shared_settings import ACCOUNTING, AnswerSettings, AskedRun, asked_as_json, slow_because
 from gmip.report.account_words import at_most, beside, found, mu_and_epsilon, proved_instead
 
 
@@ -23,7 +23,7 @@ def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
     return {text: parse.probability(option, text) for text in texts}
 
 
-class AccountSettings(AnswerSettings, WhoseSettings, RunSettings):
+class AccountSettings(AnswerSettings, AskedRun):
     """Settings of `gmip account`."""
 
     fprs: Annotated[

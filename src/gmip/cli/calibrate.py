@@ -20,9 +20,8 @@ from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import (
     TARGET,
     AnswerSettings,
-    RunSettings,
+    AskedRun,
     TargetSettings,
-    WhoseSettings,
     as_understood,
     asked_as_json,
     slow_because,
@@ -43,7 +42,7 @@ _SHOWN_DELTA: Final = 1.0e-6  # where differential privacy is shown and none was
 _SOLVABLE: Final[dict[str, SolveFor]] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
-class CalibrateSettings(AnswerSettings, TargetSettings, WhoseSettings, RunSettings):
+class CalibrateSettings(AnswerSettings, TargetSettings, AskedRun):
     """Settings of `gmip calibrate`."""
 
     solve_for: Annotated[
@@ -129,18 +128,18 @@ def _as_json(
         "epsilon": None if delta is None else curve.epsilon(delta),
         "delta": delta,
         **show.claim_as_json(curve),
-        "alternatives": None if ways is None else _ways_as_json(ways),
+        "alternatives": None if ways is None else _ways_as_json(ways, asked),
     }
 
 
-def _ways_as_json(ways: Ways) -> dict[str, Any]:
+def _ways_as_json(ways: Ways, asked: CalibrateSettings) -> dict[str, Any]:
     from gmip.report.advice_words import alternative_command
 
     return {
         "open": [
             {
                 "change": way.change,
-                "run": as_understood(way.runs[0]),
+                "run": as_understood(way.runs[0], asked),
                 "value": way.value,
                 "kind": way.curve.kind,
                 "for_whom": way.curve.for_whom,

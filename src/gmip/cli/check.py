@@ -54,7 +54,10 @@ def check(asked: CheckSettings) -> None:
         order = {"failed": 0, "unchecked": 1, "passed": 2}
         first = sorted(found.outcomes, key=lambda one: order[one.status])
         hidden = check_words.beyond_reach(found)
-        said = [f"{check_words.title(one)}: {check_words.sentence(one)}" for one in first]
+        titles: dict[str, list[str]] = {}  # of those about which the same is to be said
+        for one in first:
+            titles.setdefault(check_words.sentence(one), []).append(check_words.title(one))
+        said = [f"{', '.join(several)}: {words}" for words, several in titles.items()]
         show.print_people(rows, check_words.headline(found), said if hidden is None else [hidden, *said])
     if not found.passed:
         raise typer.Exit(1)

@@ -62,7 +62,9 @@ class _Sizes(Settings):
         Option("E", RUN),
         Field(description="Passes over the data instead of --steps: N/n steps each, rounded up."),
     ] = None
-    num_params: Annotated[Count | None, Option("d", RUN), Field(description="Trainable parameters (required).")] = None
+    num_params: Annotated[
+        Count | None, Option("d", RUN), Field(description="Trainable parameters (required, but with --notion gdp).")
+    ] = None
     sampling: Annotated[
         Sampling,
         Option("|".join(SAMPLINGS), RUN),
@@ -114,10 +116,16 @@ class RunSettings(NoiseSettings, ClipSettings, _Sizes):
         once(self, "num_steps", "epochs", "number")
         return self
 
+    @property
+    def _noise_alone(self) -> bool:
+        """Whether the noise alone counts, whatever the number of parameters."""
+        return getattr(self, "notion", None) == "gdp"
+
     def run(self) -> NoisySGD:
-        """What will run."""
+        """What will run; with one parameter, where their number is not given and does not count."""
         needed = ("dataset_size", "batch_size", "num_steps", "num_params")
-        lacking = [n for n in needed if getattr(self, n) is None and not (n == "num_steps" and self.epochs is not None)]
+        said = {"num_steps": self.epochs is not None, "num_params": self._noise_alone}
+        lacking = [name for name in needed if getattr(self, name) is None and not said.get(name, False)]
         if lacking:
             example = " ".join(f"{option_name(name)} {_EXAMPLES[name]}" for name in lacking)
             be, pronoun = ("is", "it") if len(lacking) == 1 else ("are", "them")
@@ -127,7 +135,7 @@ class RunSettings(NoiseSettings, ClipSettings, _Sizes):
             )
         known = {field.name for field in dataclasses.fields(NoisySGD)}
         given = {name: value for name, value in self if name in known and value is not None}
-        run = NoisySGD(**{"num_steps": 1, **given})
+        run = NoisySGD(**{"num_steps": 1, "num_params": 1, **given})
         if self.epochs is not None:
             run = run.with_epochs(self.epochs)
         return run if not self.noise_multiplier else run.with_noise_multiplier(self.noise_multiplier)
@@ -142,31 +150,6 @@ def once(given: Settings, one: str, other: str, what: str) -> None:
         raise BadRequest(
             f"{option_name(one)} and {option_name(other)} set the same {what}", remedy="pass only one of them"
         )
-
-
-def as_understood(run: NoisySGD) -> dict[str, Any]:
-    """All that is known of a run, as JSON."""
-    return dataclasses.asdict(run) | {
-        "noise_multiplier": run.noise_multiplier,
-        "sample_rate": run.sample_rate,
-        "steps_per_epoch": run.steps_per_epoch,
-        "epochs": run.epochs,
-    }
-
-
-def asked_as_json(run: NoisySGD, whose: WhoseSettings) -> dict[str, Any]:
-    """What an answer of the accountant is about, as JSON."""
-    record = whose.susceptibility
-    return {
-        "gmip": gmip.__version__,
-        "run": as_understood(run),
-        "notion": whose.notion,
-        "susceptibility": record if record is None or isinstance(record, str) else [record],
-        "attacker_knows": whose.attacker_knows,
-        "rows_per_person": run.rows_per_person,
-        "bound": "tight",
-        "composition": "exact",
-    }
 
 
 def slow_because(run: NoisySGD, record: Any) -> str:
@@ -229,6 +212,36 @@ class WhoseSettings(NotionSettings):
             "noise protects. The attacker does not know who is in which batch."
         ),
     ] = 0.0
+
+
+class AskedRun(WhoseSettings, RunSettings):
+    """A run, and whose privacy it is."""
+
+
+def as_understood(run: NoisySGD, asked: AskedRun) -> dict[str, Any]:
+    """All that is known of a run, as JSON."""
+    known = dataclasses.asdict(run) | ({"num_params": None} if asked.num_params is None else {})
+    return known | {
+        "noise_multiplier": run.noise_multiplier,
+        "sample_rate": run.sample_rate,
+        "steps_per_epoch": run.steps_per_epoch,
+        "epochs": run.epochs,
+    }
+
+
+def asked_as_json(run: NoisySGD, asked: AskedRun) -> dict[str, Any]:
+    """What an answer of the accountant is about, as JSON."""
+    record = asked.susceptibility
+    return {
+        "gmip": gmip.__version__,
+        "run": as_understood(run, asked),
+        "notion": asked.notion,
+        "susceptibility": record if record is None or isinstance(record, str) else [record],
+        "attacker_knows": asked.attacker_knows,
+        "rows_per_person": run.rows_per_person,
+        "bound": "tight",
+        "composition": "exact",
+    }
 
 
 class TargetSettings(NotionSettings):

@@ -44,8 +44,8 @@ def text(advice: Advice, run: RunAudit) -> str:
             return "The seed can be guessed, and it reveals the members. Train without --seed: a secret one is drawn."
         case "find-less":
             return (
-                "To leak less, train on more records, or with more regularisation (fewer steps, smaller trees); a "
-                "PyTorch model also with clipping and noise (gmip train)."
+                "To leak less, train on more records, or with more regularisation (fewer steps, smaller trees); "
+                f"{'also' if run.facts.clients else 'a PyTorch model also'} {noisy_training(run)}."
             )
         case "say-claim":
             return "To test a claimed guarantee, add --claim, such as mu=1 or epsilon=3@1e-5."
@@ -80,6 +80,16 @@ def text(advice: Advice, run: RunAudit) -> str:
                 "runs count together."
             )
     assert_never(advice.kind)
+
+
+def noisy_training(run: RunAudit) -> str:
+    """How to train for a guarantee."""
+    if run.facts.clients is not None:
+        return (
+            "with clients' updates clipped and noise on their average, as Flower's strategies for differential privacy "
+            "do"
+        )
+    return "with clipping and noise (gmip train)"
 
 
 def command(advice: Advice, run: RunAudit) -> str | None:

@@ -324,7 +324,7 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
             "suspect": "Fix that, and audit again.",
         }.get(run.conclusion.why, look(run).todo), None
     if run.conclusion.kind == "passes" and (first is None or first.kind in ("say-claim", "find-less")):
-        return "Try stronger attacks. For a guarantee, train with clipping and noise (gmip train).", None
+        return f"Try stronger attacks. For a guarantee, train {advice_words.noisy_training(run)}.", None
     if first is None:
         return look(run).todo, None
     clip = next((one for one in run.advice if one.kind == "clip-first"), None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gmip._numbers import byte_size, count, duration, number, percent, rate
 from gmip.auditing.schema import AttackOutcome, AuditResult, Deletion, Gate, OmittedAttack, Persons, RunAudit
 from gmip.errors import GmipError
-from gmip.report import answer_words, check_words
+from gmip.report import answer_words, card, check_words
 
 if TYPE_CHECKING:
     from gmip.attacks.work import WorkPlan
@@ -125,8 +125,20 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
+    if run.facts.clients is not None:
+        said.append(_replies(run.facts.clients))
     said += check_words.unchecked(run.check)
     return tuple(dict.fromkeys(said))
+
+
+def _replies(clients: int) -> str:
+    """What of the clients' models attackers saw."""
+    if clients == 1:
+        return "The attacker saw the model of each client, as a server does without secure aggregation."
+    return (
+        f"The attacker saw the average of {count(clients)} clients' models in each round, as after secure aggregation. "
+        "A server that sees each of them may find more: record with per_client=True."
+    )
 
 
 def _deletion(found: Deletion) -> str:
@@ -214,6 +226,8 @@ def gate(run: RunAudit, found: Gate) -> str:
         return f"Cannot tell, so it does not pass: {_doubt(run)}"
     if found.blind:
         return f"Passed only because it could not fail: {_blind_gate(run, found)}."
+    if found.probable:
+        return f"Failed, since the run probably fails the target. {card.headline(run)}"
     if found.within_group:
         within = answer_words.within_group(run, found.fpr)
         return f"Failed: at {rate(found.fpr)} false alarms {within}; the target is {rate(found.limit)}."
@@ -222,8 +236,6 @@ def gate(run: RunAudit, found: Gate) -> str:
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
         f"the target is {rate(found.limit)}."
     )
-    if found.passed and run.conclusion.kind == "probably-fails":
-        text += " More was measured, but the excess could be chance."
     if not found.passed or found.noticeable_tpr is None:
         return text
     return f"{text} It has 80% power to fail where {percent(found.noticeable_tpr, 'up')} or more can be found."

@@ -142,7 +142,7 @@ Ids = NDArray[np.int64]
 _TESTS = (
     7  # in which chance plays a part: of sizes, overlaps, neighbours, records seen, how often, who with, always who
 )
-_MOST_OVERLAPS = 4.0e6  # of batches, that are counted
+MOST_OVERLAPS = 4.0e6  # of batches, that are counted
 _SIZES = 7  # of batches, of which the skewness of overlaps is computed
 
 
@@ -213,18 +213,20 @@ def neighbours_p_value(groups: Sequence[Sequence[Ids]]) -> tuple[float, int, flo
     return max(p, float(special.pdtrc(pairs - 1, expected))) if surprise > 0.0 else p, pairs, expected
 
 
-def together_p_value(groups: Sequence[Sequence[Ids]], dataset_size: int) -> tuple[float, int, float]:
+def together_p_value(
+    groups: Sequence[Sequence[Ids]], dataset_size: int, most: float = MOST_OVERLAPS
+) -> tuple[float, int, float]:
     """(p-value, pairs found, pairs expected) of records that are together in batches of two groups.
 
-    `groups` : as in `neighbours_p_value`; the first ones, if they are many. Whoever draws each group anew permutes the
-    records. Who is with whom is a matrix for each group; with its linear part (who is drawn at all) taken away, the
-    cosine of two of them has mean 0 and variance 2/(N(N - 3)), and cosines of different pairs of groups are
-    uncorrelated: exact, as the matrices lie in an irreducible representation of the permutations. Their sum is taken
-    as a gamma number of the right skewness.
+    `groups` : as in `neighbours_p_value`; the first ones, if they have more than `most` overlaps. Whoever draws each
+    group anew permutes the records. Who is with whom is a matrix for each group; with its linear part (who is drawn at
+    all) taken away, the cosine of two of them has mean 0 and variance 2/(N(N - 3)), and cosines of different pairs of
+    groups are uncorrelated: exact, as the matrices lie in an irreducible representation of the permutations. Their sum
+    is taken as a gamma number of the right skewness.
     """
     counted = np.cumsum([[len(group), sum(ids.size for ids in group)] for group in groups], axis=0)
     work = np.minimum(counted[:, 0] ** 2.0, counted[:, 1] * np.arange(1.0, len(groups) + 1.0))
-    groups, total = groups[: max(int(np.count_nonzero(work <= _MOST_OVERLAPS)), 3)], float(dataset_size)
+    groups, total = groups[: max(int(np.count_nonzero(work <= most)), 3)], float(dataset_size)
     batches = [ids for group in groups for ids in group]
     sizes = np.array([ids.size for ids in batches], dtype=np.float64)
     _, places = np.unique(np.concatenate(batches), return_inverse=True)
@@ -452,6 +454,7 @@ def contradiction(
     share: float,
     sample_rate: float | None = None,
     max_batch_size: int | None = None,
+    most_overlaps: float = MOST_OVERLAPS,
 ) -> Contradiction | None:
     """What speaks against the declared sampling and sizes, if anything does.
 
@@ -462,6 +465,7 @@ def contradiction(
     share : the chance that a sound run is accused.
     sample_rate : under "poisson", if it is not batch_size/dataset_size.
     max_batch_size : under "poisson", to which larger batches are cut.
+    most_overlaps : of batches, that are counted to see who is drawn with whom.
     """
     if sizes.size == 0:
         return None
@@ -475,7 +479,7 @@ def contradiction(
             return None
     found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / _TESTS)
     if found is None and batches is not None:
-        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / _TESTS)
+        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / _TESTS, most_overlaps)
     return found
 
 
@@ -544,7 +548,9 @@ def _odd_epoch_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64]
     return None
 
 
-def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
+def _odd_batches(
+    sampling: str, total: int, n: int, batches: Sequence[Ids], share: float, most: float
+) -> Contradiction | None:
     if twice := repeated_within(batches):
         return Contradiction("twice-in-a-batch", twice, 0.0)
     seen = np.unique(np.concatenate(batches)) if batches else np.zeros(0, dtype=np.int64)
@@ -553,7 +559,7 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     if sampling == "full":
         return None
     if sampling in ("shuffled", "balls-in-bins"):
-        return _odd_epochs(total, n, batches, share)
+        return _odd_epochs(total, n, batches, share, most)
     p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
     if p < share:
         return Contradiction("batches-overlap", found, expected, p)
@@ -566,7 +572,7 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     often = int(np.unique(np.concatenate(batches), return_counts=True)[1].max(initial=0))
     if often > most_often(sizes, total, share * _TESTS):
         return Contradiction("drawn-too-often", often, float(sizes.sum()) / total)
-    return _odd_company([[ids] for ids in batches], total, share)
+    return _odd_company([[ids] for ids in batches], total, share, most)
 
 
 def _odd_neighbours(groups: Sequence[Sequence[Ids]], share: float) -> Contradiction | None:
@@ -574,7 +580,7 @@ def _odd_neighbours(groups: Sequence[Sequence[Ids]], share: float) -> Contradict
     return Contradiction("ids-in-order", found, expected, p) if p < share else None
 
 
-def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
+def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float, most: float) -> Contradiction | None:
     """Shuffled epochs: nobody twice before everybody was once, and in another order each time."""
     dropped = total % n and all(ids.size == n for ids in batches)
     epoch = total // n if dropped else -(-total // n)
@@ -591,14 +597,14 @@ def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Con
     if epoch == 1:
         return None
     groups = [batches[start : start + epoch] for start in starts]
-    return _odd_neighbours(groups, share) or _odd_company(groups, total, share)
+    return _odd_neighbours(groups, share) or _odd_company(groups, total, share, most)
 
 
-def _odd_company(groups: Sequence[Sequence[Ids]], total: int, share: float) -> Contradiction | None:
+def _odd_company(groups: Sequence[Sequence[Ids]], total: int, share: float, most: float) -> Contradiction | None:
     """Records that are drawn together more often than by chance: many of them, or a few always."""
     if total < 5:
         return None
-    p, found, expected = together_p_value(groups, total)
+    p, found, expected = together_p_value(groups, total, most)
     if p < share:
         return Contradiction("drawn-together", found, expected, p)
     p, found = inseparable_p_value(groups, total)

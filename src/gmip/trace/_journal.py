@@ -42,6 +42,11 @@ class Batch(NamedTuple):
     digest: str
 
 
+def ids_bytes(ids: NDArray[np.int64]) -> bytes:
+    """The ids as the file has them."""
+    return ids.astype(_ID, copy=False).tobytes()
+
+
 class BatchFile:
     """The file as its one writer holds it; made when there is something to write."""
 
@@ -54,12 +59,11 @@ class BatchFile:
             self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT)
         return self._descriptor
 
-    def write(self, ids: NDArray[np.int64], *, start: int) -> Batch:
-        """Puts the ids of a step after the first `start` of the file."""
-        content = ids.astype(_ID).tobytes()
+    def write(self, content: bytes, *, start: int) -> Batch:
+        """Puts the ids of a step (`ids_bytes`) after the first `start` of the file."""
         with _io.writing(self._path):
             _io.write_at(self._open(), content, start * _ID.itemsize)
-        return Batch(start, ids.size, xxhash.xxh3_128_hexdigest(content))
+        return Batch(start, len(content) // _ID.itemsize, xxhash.xxh3_128_hexdigest(content))
 
     def truncate(self, num_ids: int) -> None:
         """Drops what follows the first `num_ids`; without any there is no file."""
@@ -136,8 +140,8 @@ class Journal:
         return [info.index for info in self.infos if info.recorded]
 
 
-def _link(chain: str, body: bytes) -> str:
-    return _io.sha256(chain.encode("ascii") + body)[:16]
+def _link(chain: str, body: str) -> str:
+    return _io.sha256(chain + body)[:16]
 
 
 def next_line(
@@ -148,27 +152,21 @@ def next_line(
     `row` is (shard, row, XXH3) of a recorded step; `synced` how many steps are known to be on disk, if that is news.
     """
     # Text put together by hand costs a third of json.dumps, and each of these values is its own JSON.
-    text = (
-        f'{{"index":{info.index},"batch_size":{info.batch_size},"divisor":{info.divisor!r},'
-        f'"noise_std":{info.noise_std!r}'
+    body = (
+        f'{{"index":{info.index},"batch_size":{info.batch_size},"divisor":{info.divisor!r},"noise_std":{info.noise_std!r}'
+        + ("" if info.clip_factor is None else f',"clip_factor":{info.clip_factor!r}')
+        + ("" if info.precision is None else f',"precision":"{info.precision}"')
+        + ("" if info.outside is None else ',"outside":true' if info.outside else ',"outside":false')
+        + ("" if batch is None else f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"')
+        + (
+            ',"recorded":false'
+            if row is None
+            else f',"recorded":true,"shard":{row[0]},"row":{row[1]},"xxh3":"{row[2]}"'
+        )
+        + ("" if synced is None else f',"synced":{synced}')
     )
-    if info.clip_factor is not None:
-        text += f',"clip_factor":{info.clip_factor!r}'
-    if info.precision is not None:
-        text += f',"precision":"{info.precision}"'
-    if info.outside is not None:
-        text += f',"outside":{"true" if info.outside else "false"}'
-    if batch is not None:
-        text += f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"'
-    if row is None:
-        text += ',"recorded":false'
-    else:
-        text += f',"recorded":true,"shard":{row[0]},"row":{row[1]},"xxh3":"{row[2]}"'
-    if synced is not None:
-        text += f',"synced":{synced}'
-    body = text.encode("ascii")
-    chain = _link(chain, body + b"}")
-    return body + b',"chain":"%s"}\n' % chain.encode("ascii"), chain
+    chain = _link(chain, f"{body}}}")
+    return f'{body},"chain":"{chain}"}}\n'.encode("ascii"), chain
 
 
 def read_journal(path: AnyPath, manifest: Manifest, *, limit: int | None = None) -> Journal:
@@ -189,7 +187,7 @@ def read_journal(path: AnyPath, manifest: Manifest, *, limit: int | None = None)
                     raise _damaged_line(path, journal, "is cut short")
                 break
             tail = _TAIL.fullmatch(line, len(line) - _TAIL_LENGTH) if len(line) > _TAIL_LENGTH else None
-            body = line[:-_TAIL_LENGTH] + b"}"
+            body = line[:-_TAIL_LENGTH].decode("ascii", "replace") + "}"
             if tail is None or tail[1].decode("ascii") != _link(journal.chain, body):
                 raise _damaged_line(path, journal, "does not follow from the one before it")
             try:
@@ -271,6 +269,7 @@ class JournalFile:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self._path = path
+        self._size: int | None = None  # None: not known since something went wrong, or yet
         if not create:
             with reading(path):
                 pass
@@ -287,13 +286,16 @@ class JournalFile:
     def append(self, line: bytes, *, at: int) -> None:
         """One write. What a write that failed or was interrupted left behind byte `at` is taken back first."""
         with _io.writing(self._path):
-            if os.fstat(self._descriptor).st_size != at:
+            if self._size != at and os.fstat(self._descriptor).st_size != at:
                 self.truncate(at)
+            self._size = None
             if os.write(self._descriptor, line) != len(line):
                 self.truncate(at)
                 raise _io.unwritable(self._path, "the disk is full")
+            self._size = at + len(line)
 
     def truncate(self, size: int) -> None:
+        self._size = None
         with _io.writing(self._path):
             os.ftruncate(self._descriptor, size)
             os.fsync(self._descriptor)

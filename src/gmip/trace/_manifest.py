@@ -230,12 +230,15 @@ def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -
     return found
 
 
+_INT64: Final = np.dtype(np.int64)
 _LARGEST: Final = 2**63 - 1  # an int64 holds it
 
 
 def check_indices(name: str, value: ArrayLike) -> Members:
-    """Rows of the data, as an int64 array of shape (n,)."""
+    """Rows of the data, as an int64 array of shape (n,): `value` itself, where it is one."""
     array = np.asarray(value)
+    if array.dtype == _INT64 and array.ndim == 1 and array.size and array.min() >= 0:
+        return array  # quickly: this runs in every step of a training loop
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidArgument(
             f"must be a one-dimensional array of integers (indices), not {array.dtype} of shape {array.shape}",
@@ -245,12 +248,12 @@ def check_indices(name: str, value: ArrayLike) -> Members:
         raise InvalidArgument(
             f"holds the index {min(array.min(), 0) or array.max()}", argument=name, remedy="pass indices from 0 up"
         )
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def _unique_indices(name: str, value: ArrayLike) -> Members:
     mask = np.asarray(value)
-    result = check_indices(name, np.flatnonzero(mask) if mask.ndim == 1 and mask.dtype == np.bool_ else mask)
+    result = check_indices(name, np.flatnonzero(mask) if mask.ndim == 1 and mask.dtype == np.bool_ else mask).copy()
     unique, counts = np.unique(result, return_counts=True)
     if unique.size < result.size:
         raise InvalidArgument(

@@ -315,15 +315,19 @@ _NOT_DIRECT: Final = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class RowMemory:
-    """Memory for one row at a time, as far from the beginning of a block as the row's place in its shard is."""
+    """Memory for one row at a time; where rows are written around the cache (`direct`), as far from the beginning of a
+    block as the row's place in its shard is."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, *, direct: bool) -> None:
+        self._layout, self._direct = layout, direct
         memory = np.zeros(layout.row_bytes + 2 * _BLOCK, np.uint8)
         self._memory = memory[-memory.ctypes.data % _BLOCK :]
+        self._first = layout.row(self._memory[: layout.row_bytes])
 
     def row(self, place: int) -> NDArray[Any]:
         """The row of number `place` in a shard, shape (2, d)."""
+        if not self._direct:
+            return self._first
         start = self._layout.size(place) % _BLOCK
         return self._layout.row(self._memory[start : start + self._layout.row_bytes])
 
@@ -355,7 +359,7 @@ class ShardFile:
     def write(self, place: int, values: NDArray[Any]) -> str:
         """Puts a row of `RowMemory` into its place; returns its XXH3 (hex, 128 bits)."""
         assert self._descriptor is not None
-        content, offset = values.reshape(-1).view(np.uint8).data, self._layout.size(place)
+        content, offset = values.data.cast("B"), self._layout.size(place)
         with _io.writing(self._path):
             first, last = (0, 0) if self._direct is None else self._write_blocks(self._direct, content, offset)
             if first:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._io import make_folder, remove_leftovers, sync_folder, writing
 from gmip.errors import FileError, InvalidArgument, TraceError, TraceMismatch
-from gmip.trace._journal import BATCHES, JOURNAL, BatchFile, JournalFile, next_line
+from gmip.trace._journal import BATCHES, JOURNAL, BatchFile, JournalFile, ids_bytes, next_line
 from gmip.trace._manifest import (
     FINAL,
     MANIFEST,
@@ -136,11 +136,11 @@ class StepFiles:
     def row(self) -> NDArray[Any]:
         """Where the vectors of the next step go, shape (2, d): free from `settle` until `store`."""
         if self._memory is None:
-            self._memory = RowMemory(self._layout)
+            self._memory = RowMemory(self._layout, direct=self._background)
         self._row = self._memory.row(self._position.num_recorded % self._layout.rows)
         return self._row
 
-    def store(self, info: StepInfo, ids: NDArray[np.int64] | None) -> None:
+    def store(self, info: StepInfo, ids: bytes | None) -> None:
         """Writes the step after `position`, with the row if it is recorded. `settle` comes first."""
         work = partial(self._write, self._position, info, ids)
         if info.recorded and self._background:
@@ -194,7 +194,7 @@ class StepFiles:
             self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="gmip-trace")
         return self._pool
 
-    def _write(self, at: Position, info: StepInfo, ids: NDArray[np.int64] | None) -> Position:
+    def _write(self, at: Position, info: StepInfo, ids: bytes | None) -> Position:
         """Writes a step, in any thread; returns where the next goes. What an attempt that failed wrote is replaced."""
         row = None
         if info.recorded:
@@ -451,7 +451,7 @@ class TraceWriter:
             precision=precision,
             outside=outside,
         )
-        self._files.store(info, None if ids is None else check_indices("ids", ids))
+        self._files.store(info, None if ids is None else ids_bytes(check_indices("ids", ids)))
         self._filling = False
 
     def sync(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -97,10 +97,8 @@ def drawing_of(loader: Any) -> Drawing:
     return Drawing("shuffled", total, n)
 
 
-def rows_of(
-    loader: Any, members: Ids | None, data: Task | Examples | tuple[Any, ...] | None
-) -> Callable[[Ids], Ids] | None:
-    """The rows of `data` that belong to the positions that a loader draws; None where that is not known.
+def rows_of(loader: Any, members: Ids | None, data: Task | Examples | tuple[Any, ...] | None) -> Ids | None:
+    """The row of `data` of each position that a loader draws, shape (n,); None where that is not known.
 
     A Subset of the data says it itself. A data set of the members in their order is recognised by some of its records.
     """
@@ -115,7 +113,7 @@ def rows_of(
                 argument="members",
                 remedy="pass the indices of the loader's Subset",
             )
-        return lambda positions: indices[positions]
+        return indices
     if pool is None or members is None or len(dataset) != len(members):
         return None
     for position in np.unique(np.linspace(0, len(members) - 1, _COMPARED).astype(np.int64)):
@@ -129,16 +127,20 @@ def rows_of(
                     remedy="pass the rows that the loader draws from",
                 )
             return None
-    return lambda positions: members[positions]
+    return members
 
 
 class Followed:
     """A batch sampler that is listened to while the loop runs: the ids of each batch, in their order.
 
     Stands in for the one of a DataLoader between `start` and `stop`; the loop draws the same batches.
+
+    Parameters
+    ----------
+    rows : the id of each position that the sampler draws, shape (n,).
     """
 
-    def __init__(self, loader: Any, rows: Callable[[Ids], Ids]) -> None:
+    def __init__(self, loader: Any, rows: Ids) -> None:
         self._loader, self._rows = getattr(loader, "base_dataloader", loader), rows  # accelerate's loader holds another
         self._own: Any = self._loader.batch_sampler
         self._drawn: deque[Ids] = deque()
@@ -169,12 +171,14 @@ class Followed:
 
         None where batches do not add up, and from there to the end of the epoch: which batch is which is lost.
         """
+        if self._drawn and self._drawn[0].size == size and not self._lost:  # one batch, as most steps have
+            return self._rows[self._drawn.popleft()]
         parts: list[Ids] = []
         while self._drawn and (sum(map(len, parts)) < size or not parts):
             parts.append(self._drawn.popleft())
         ids = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
         self._lost = self._lost or not parts or ids.size != size
-        return None if self._lost else self._rows(ids)
+        return None if self._lost else self._rows[ids]
 
 
 def _batch_sampler(loader: Any) -> Any:
@@ -252,6 +256,7 @@ def _tensor(value: Any) -> Tensor:
 
 Ids = NDArray[np.int64]
 _ACCUSED: Final = 0.001  # chance that a sound loop is said to contradict its sampling
+_OVERLAPS: Final = 100_000  # of batches, that a recorder counts; `gmip check` counts more
 _MOST_IDS: Final = 5_000_000  # that are kept in memory to judge how batches are drawn; the first ones do
 
 CANDIDATES: Final = 2000  # non-members that an audit attacks, unless told otherwise
@@ -301,6 +306,7 @@ class BatchLog:
         self._known = None if self._members is None else np.zeros(int(self._members.max(initial=0)) + 2, dtype=np.bool_)
         if self._known is not None:
             self._known[self._members] = True
+        self._sound = rows is not None and self._strangers(rows).size == 0  # whoever is drawn
         self._declared_ids: Ids | None = None
         self._warned = False
 
@@ -333,7 +339,7 @@ class BatchLog:
             return ids
         ids = self._followed.take(size)
         if ids is not None:
-            return self._checked(ids)
+            return ids if self._sound else self._checked(ids)
         if not self._warned:
             self._warned = True
             warn(
@@ -362,6 +368,7 @@ class BatchLog:
             share=_ACCUSED,
             sample_rate=header.sample_rate,
             max_batch_size=header.max_batch_size,
+            most_overlaps=_OVERLAPS,
         )
         if found is None:
             return None
@@ -373,15 +380,19 @@ class BatchLog:
     def _checked(self, given: ArrayLike) -> Ids:
         ids = check_indices("ids", given.detach().cpu().numpy() if isinstance(given, Tensor) else given)
         self._check_range("ids", ids)
-        if self._known is not None:
-            known = self._known.take(ids, mode="clip")  # the last one is no member, and stands for all beyond it
-            if not known.all():
-                raise InvalidArgument(
-                    f"has {int(ids[~known][0])}, which is not one of the `members`",
-                    argument="ids",
-                    remedy="pass rows of `data`, as `members` are",
-                )
+        if (strangers := self._strangers(ids)).size:
+            raise InvalidArgument(
+                f"has {int(strangers[0])}, which is not one of the `members`",
+                argument="ids",
+                remedy="pass rows of `data`, as `members` are",
+            )
         return ids
+
+    def _strangers(self, ids: Ids) -> Ids:
+        """Those who are no members; nobody where members are not known."""
+        if self._known is None:
+            return ids[:0]
+        return ids[~self._known.take(ids, mode="clip")]  # the last one is no member, and stands for all beyond it
 
     def _check_range(self, name: str, ids: Ids) -> None:
         if self._rows is not None and ids.size and int(ids.max()) >= self._rows:

@@ -65,11 +65,10 @@ def check_kinds(model: object, path: object, parameters: object, data: object) -
         )
 
 
-def is_finite(vector: NDArray[Any]) -> bool:
+def is_finite(vector: Tensor) -> bool:
     """Whether no entry is NaN or infinite."""
     # A product is quick and spoilt by any NaN or infinity; a large one may overflow by itself.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(float(np.dot(vector, vector))) or bool(np.isfinite(vector).all())
+    return math.isfinite(torch.dot(vector, vector)) or bool(vector.isfinite().all())
 
 
 def published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
@@ -124,19 +123,22 @@ def fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, st
 _PLAIN: Final = (Tensor, nn.Parameter)  # which nobody has sharded
 
 
-@torch.no_grad()  # cheaper than to detach each of them, in every step of a training loop
-def fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
-    """Copy the tensors, flat and one after the other, into a row of a trace."""
-    target = torch.from_numpy(row)
-    flat = [
-        (t if type(t) in _PLAIN and not t.is_sparse else Ranks.whole(t.to_dense() if t.is_sparse else t)).reshape(-1)
-        for t in tensors
-    ]
-    if all(t.is_cpu for t in flat):
-        torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
-    else:  # a model may be spread over several devices
-        for place, t in zip(target.split([t.numel() for t in flat]), flat, strict=True):
-            place.copy_(t)
+def places(row: NDArray[Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Where in a row of a trace each tensor goes: one after the other."""
+    parts = torch.from_numpy(row).split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def fill(parts: list[Tensor], tensors: Iterable[Tensor]) -> None:
+    """Copy the tensors to their `places`, in whatever dtype and on whatever device they are."""
+    with torch.no_grad():  # cheaper than to detach each of them, in every step of a training loop
+        torch._foreach_copy_(
+            parts,
+            [
+                t if type(t) in _PLAIN and not t.is_sparse else Ranks.whole(t.to_dense() if t.is_sparse else t)
+                for t in tensors
+            ],
+        )
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:
@@ -410,6 +412,9 @@ class Recorder:
         self._hooks: list[Any] = []
         self._num_steps = resume_at or 0
         self._writer: TraceWriter | EpochWriter | None = None  # None on ranks other than the first
+        self._row: NDArray[Any] | None = None  # of the writer, which is being filled
+        self._places: list[Tensor] = []
+        self._gradient = torch.empty(0)
         self._published: list[tuple[int, int]] = []  # the gradients of a step, as they were when it was recorded
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
         self._captures = 0
@@ -488,7 +493,7 @@ class Recorder:
         if trace.header != self._header or step > trace.num_steps:
             return False
         now = np.empty(self._header.recorded_params, dtype=self._header.dtype)
-        fill(now, self._parameters)
+        fill(places(now, self._parameters), self._parameters)
         place = int(np.searchsorted(trace.recorded, step))
         if place < len(trace) and trace.recorded[place] == step:
             return not np.array_equal(now, trace[place].parameters, equal_nan=True)
@@ -653,15 +658,17 @@ class Recorder:
             whole = [Ranks.whole(tensor) for tensor in (*self._parameters, *gradients)]  # the first rank asks, too
             return self._on_nan == "record" or all(bool(t.isfinite().all()) for t in whole[len(gradients) :])
         row = self._writer.row()
-        fill(row.reshape(-1), (*self._parameters, *gradients))
-        gradient = row[1]
+        if row is not self._row:  # that of a small model stays where it is
+            self._row, self._gradient = row, torch.from_numpy(row[1])
+            self._places = places(row.reshape(-1), (*self._parameters, *self._parameters))
+        fill(self._places, (*self._parameters, *gradients))
         if scale != 1.0:
-            gradient *= scale
-        if self._on_nan != "record" and not is_finite(gradient):
+            row[1] *= scale
+        if self._on_nan != "record" and not is_finite(self._gradient):
             return False
         if self._max_grad_norm is not None and factor is None and self._captured is not None:
             # Below the norm nothing was clipped; at the norm the factor is anybody's guess.
-            norm = float(np.linalg.norm(gradient)) / scale
+            norm = float(np.linalg.norm(row[1])) / scale
             self._captured["clip_factor"] = 1.0 if norm < self._max_grad_norm * (1.0 - 1.0e-4) else None
         return True
 

@@ -128,6 +128,18 @@ def test_one_verb_for_several_sources() -> None:
         gmip.audit(gmip.Scores(INS, OUTS), attacks=["loss"])
 
 
+def test_a_gate_does_not_pass_what_probably_fails() -> None:
+    """Of 100 members 25 are found, the lower limit is below 5%, and the leak is beyond chance."""
+    rng = np.random.default_rng(2)
+    source = gmip.Scores(rng.normal(1.3, 1.0, 100), rng.normal(0.0, 1.0, 100))
+    result = gmip.audit(source, gate=True)
+    run = result.runs[0]
+    assert run.conclusion.kind == "probably-fails" and run.gate is not None
+    assert run.gate.tpr_lower < run.gate.limit and run.gate.probable and result.passed is False
+    with pytest.raises(gmip.GateFailed, match="Failed, since the run probably fails the target"):
+        result.raise_for_gate()
+
+
 def test_a_gate_in_python() -> None:
     source = gmip.Scores(INS, OUTS)
     assert gmip.audit(source).passed is None

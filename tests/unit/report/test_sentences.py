@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gmip.report import sentences
+from gmip.auditing.schema import Advice
+from gmip.report import advice_words, sentences
 from tests.unit.report import sample
 
 
@@ -46,3 +47,14 @@ def test_cautions_say_what_was_not_recorded():
     part = run.model_copy(update={"facts": run.facts.model_copy(update={"complete": False, "recorded_params": 3})})
     assert len(sentences.cautions(part)) == len(run.warnings) + 2
     assert "was not finished" in sentences.cautions(part)[-2] and "Only some" in sentences.cautions(part)[-1]
+
+
+def test_a_federation_is_told_what_attackers_saw_and_how_it_is_protected():
+    (run,) = sample.exposed().runs
+    for clients, words in ((1, "the model of each client"), (5, "the average of 5 clients' models")):
+        one = run.model_copy(update={"facts": run.facts.model_copy(update={"clients": clients})})
+        assert any(words in said for said in sentences.cautions(one))
+        told = advice_words.text(Advice(kind="find-less"), one)
+        assert "gmip train" not in told and "noise on their average" in told
+    assert "gmip train" in advice_words.text(Advice(kind="find-less"), run)
+    assert not any("clients" in said for said in sentences.cautions(run))

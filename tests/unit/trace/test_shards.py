@@ -54,7 +54,7 @@ def test_rows_smaller_than_a_block(tmp_path: Path, size: int, monkeypatch: pytes
 
 def test_memory_is_as_far_from_a_block_as_the_file() -> None:
     layout = Layout(5, 33001, "float32")
-    memory = RowMemory(layout)
+    memory = RowMemory(layout, direct=True)
     for place in range(5):
         row = memory.row(place)
         assert row.shape == (2, 33001) and row.flags.c_contiguous and row.flags.aligned

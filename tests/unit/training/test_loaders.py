@@ -96,17 +96,17 @@ def test_rows_of_members_in_their_order() -> None:
     members = np.array([3, 30, 8, 11, 25, 2])
     ours = DataLoader(TensorDataset(pool.inputs[members], pool.targets[members]), batch_size=2)
     rows = rows_of(ours, members, pool)
-    assert rows is not None and rows(np.array([1, 4])).tolist() == [30, 25]
+    assert rows is not None and rows[[1, 4]].tolist() == [30, 25]
     assert rows_of(ours, np.sort(members), pool) is None  # in another order: not to be told
     assert rows_of(ours, members, None) is None
     subset = DataLoader(Subset(TensorDataset(pool.inputs, pool.targets), members.tolist()), batch_size=2)
     rows = rows_of(subset, None, pool)
-    assert rows is not None and rows(np.array([0, 2])).tolist() == [3, 8]
+    assert rows is not None and rows[[0, 2]].tolist() == [3, 8]
 
 
 def test_followed_loader_gives_the_same_batches_and_says_who() -> None:
     loader = DataLoader(DATA, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(1))
-    followed = Followed(loader, lambda positions: positions + 100)
+    followed = Followed(loader, np.arange(100, 200))
     followed.start()
     for _ in range(2):
         for _, targets in loader:
