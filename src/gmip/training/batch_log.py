@@ -389,7 +389,7 @@ class BatchLog:
         return ids
 
     def _strangers(self, ids: Ids) -> Ids:
-        """Those who are no members; nobody where members are not known."""
+        """The ids that are not of members; none where members are not known."""
         if self._known is None:
             return ids[:0]
         return ids[~self._known.take(ids, mode="clip")]  # the last one is no member, and stands for all beyond it
