@@ -2,7 +2,8 @@
 
     python benchmarks/scale.py                        # growth, about two minutes
     python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
-    python benchmarks/scale.py gpt2 [--length 32]     # GPT-2 small, 64 records, 2 steps; --attack decode
+    python benchmarks/scale.py gpt2 [--length 16]     # GPT-2 small, 64 records, 2 steps: GLiR, decode, run check, audit
+    python benchmarks/scale.py lora [--length 16]     # a LoRA fine-tuning of it, 200 records, 8 steps: the same
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
     python benchmarks/scale.py run --steps 5000       # 500 + 500 candidates, 42 parameters: GLiR and the run check
 
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from _harness import resident
 from numpy.typing import NDArray
 from torch import nn
 
+import gmip
 from gmip.attacks import Decode, GLiR
 from gmip.attacks.glir import Play
 from gmip.attacks.gradients import PerExampleGradients
@@ -158,35 +160,64 @@ def gpt2(length: int = 32) -> Task:
     )
 
 
-def large(length: int, attack: str, limit: str) -> None:
-    """Trains in a process of its own, attacks in another, and says what the attack took."""
+def lora(length: int = 32) -> Task:
+    """A LoRA fine-tuning of the same model: batches of 16, 4 epochs of 32 members; the other 168 texts are others."""
+    from peft import LoraConfig, get_peft_model
+
+    base = gpt2(length)
+    ids = torch.randint(0, 50_257, (208, length), generator=torch.Generator().manual_seed(1))
+    records = Examples({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids)
+
+    def model() -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            adapters = LoraConfig(task_type="CAUSAL_LM", r=8, target_modules=["c_attn"], fan_in_fan_out=True)
+            return get_peft_model(base.make_model(), adapters)
+
+    recipe = Recipe(dataset_size=32, batch_size=16, num_steps=8, learning_rate=0.1, sampling="shuffled")
+    return dataclasses.replace(
+        base, name="lora", make_model=model, pool=records[:200], test=records[200:], recipe=recipe
+    )
+
+
+LARGE = {"gpt2": gpt2, "lora": lora}
+PARTS = ("glir", "decode", "check", "audit")
+
+
+def large(model: str, length: int, parts: Sequence[str], limit: str) -> None:
+    """Records in a process of its own; then a process for each part, which says what that took."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         begin = f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import scale; "
-        for call in (
-            f"scale.gpt2_trained({folder!r}, {length})",
-            f"scale.gpt2_attacked({folder!r}, {length}, {attack!r}, {limit!r})",
-        ):
+        for part in ("train", *parts):
+            call = f"scale.large_part({model!r}, {length}, {part!r}, {folder!r}, {limit!r})"
             subprocess.run([sys.executable, "-c", begin + call], check=True)
 
 
-def gpt2_trained(folder: str, length: int) -> None:
-    """Records two full-batch steps; members and others are drawn by `train`."""
-    train(gpt2(length), seed=1, out=Path(folder) / "run")
-
-
-def gpt2_attacked(folder: str, length: int, name: str, limit: str) -> None:
-    """Members and as many others are candidates; the other half of the texts are background."""
+def large_part(model: str, length: int, part: str, folder: str, limit: str) -> None:
+    """Members and as many others are candidates; the other texts are background."""
     warnings.simplefilter("ignore", GmipWarning)
     torch.set_num_threads(1)
-    task, trace = gpt2(length), Trace.open(Path(folder) / "run")
-    asked, rest = _candidates(task, trace)
-    attack = GLiR(memory_limit=limit) if name == "glir" else Decode(memory_limit=limit)
-    start = time.process_time()
-    found = attack.run(task, trace, asked, task.pool[rest])
-    seconds, inside = time.process_time() - start, np.isin(found.ids, trace.members)
-    area = auc(found.scores[inside], found.scores[~inside])
-    print(f"{name}, {trace.header.num_params:,} parameters, {TEXTS} texts of {length} tokens, {len(trace)} steps:")
-    print(f"{seconds:.0f} CPU s, peak {_peak():.2f} GiB, AUC {area:.3f}")
+    task, run, start = LARGE[model](length), Path(folder) / "run", time.process_time()
+    if part == "train":
+        train(task, seed=1, out=run)
+        found = ""
+    elif part == "check":
+        outcomes = check_run(task, run, memory_limit=limit).outcomes
+        found = ", ".join(f"{one.check} {one.status}" for one in outcomes)
+    elif part == "audit":
+        with warnings.catch_warnings():
+            result = gmip.audit(task, runs=[run], out=Path(folder) / "work")
+        gmip.write_report(result, Path(folder) / "report")
+        found = ", ".join(attack.name for attack in result.runs[0].attacks)
+    else:
+        trace = Trace.open(run)
+        asked, rest = _candidates(task, trace)
+        attack = GLiR(memory_limit=limit) if part == "glir" else Decode(memory_limit=limit)
+        scores = attack.run(task, trace, asked, task.pool[rest])
+        inside = np.isin(scores.ids, trace.members)
+        found = f"AUC {auc(scores.scores[inside], scores.scores[~inside]):.3f}"
+    seconds = time.process_time() - start
+    print(f"{model}, {part}: {seconds:.0f} CPU s, peak {_peak():.2f} GiB. {found}", flush=True)
 
 
 def _candidates(task: Task, trace: Trace) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -248,19 +279,19 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("growth", "gpt2", "resnet18", "run"), default="growth")
+    parser.add_argument("part", nargs="?", choices=("growth", *LARGE, "resnet18", "run"), default="growth")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--steps", type=int, default=5_000, help="of the long run")
-    parser.add_argument("--length", type=int, default=32, help="tokens of a text")
-    parser.add_argument("--attack", choices=("glir", "decode"), default="glir")
+    parser.add_argument("--length", type=int, default=16, help="tokens of a text")
+    parser.add_argument("--only", choices=PARTS, help="of gpt2 and lora")
     parser.add_argument("--limit", default="2 GiB", help="memory_limit of the attack")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.point is not None:
         print(json.dumps(point(json.loads(wanted.point))))
-    elif wanted.part == "gpt2":
-        large(wanted.length, wanted.attack, wanted.limit)
+    elif wanted.part in LARGE:
+        large(wanted.part, wanted.length, PARTS if wanted.only is None else (wanted.only,), wanted.limit)
     elif wanted.part == "run":
         long_runs(wanted.steps)
     elif wanted.part == "resnet18":

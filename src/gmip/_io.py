@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import mmap
 import os
 import platform
 import re
@@ -357,3 +358,17 @@ def hold_folder(folder: str | os.PathLike[str]) -> Lock:
             f"cannot be made a folder ({why})", argument="out", value=str(folder), remedy="name another"
         ) from None
     return Lock(path / ".lock", wait=False, signed=True)
+
+
+# -- mapped files -----------------------------------------------------------------------------------------------------
+
+
+def give_back(array: Any) -> None:
+    """Lets the system forget what was read of the mapped file in which a read-only array lies: it is read again when it
+    is asked for. Of any other array: nothing."""
+    owner = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    if isinstance(owner, mmap.mmap) and not array.flags.writeable and hasattr(owner, "madvise"):
+        owner.madvise(mmap.MADV_DONTNEED)

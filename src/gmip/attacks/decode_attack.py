@@ -27,7 +27,7 @@ from gmip.attacks.attack import (
     with_decoys,
 )
 from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
-from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import (
     Projection,
@@ -45,6 +45,7 @@ from gmip.attacks.step_vectors import (
 from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_time
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
+from gmip.stats.flat import Flat
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import Step, StepInfo, Trace
@@ -301,6 +302,12 @@ class SumWork(StripWork):
     projection: int | None
     by_rows: bool
 
+    @property
+    def precision(self) -> torch.dtype:
+        """A sum less the records in it is nothing but rounding: products of gradients in single precision would not do,
+        those of a large model's in double precision do."""
+        return torch.float64
+
     @classmethod
     def of(cls, gradients: PerExampleGradients, who: AttackedRecords, chosen: DecodePlan) -> SumWork:
         return cls(gradients, (who.candidates, who.background), chosen.projection, chosen.by_rows)
@@ -336,7 +343,7 @@ class SumWork(StripWork):
                 _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
             mine = records[0][:, columns]
             unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
-            flat = torch.from_numpy(_total(step))
+            flat = torch.from_numpy(_total(step).array())
             total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
             for rows in records:
                 rows[:, columns] /= unit
@@ -442,10 +449,10 @@ def _factor(step: Step) -> float:
     return step.info.divisor / (step.info.clip_factor or 1.0)
 
 
-def _total(step: Step) -> Array:
+def _total(step: Step) -> Flat:
     """The sum of the gradients, before a mean was clipped as a whole."""
-    total = np.asarray(step.gradient, dtype=np.float64) * _factor(step)
-    if not np.isfinite(total).all():
+    total = Flat.of(step.gradient) * _factor(step)
+    if not total.is_finite():
         raise InvalidArgument(
             "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"
         )
@@ -601,7 +608,9 @@ class Decode(StepAttack):
         """How to decode the run, first what is cheaper and does where the list explains the sums."""
         limit = as_bytes("memory_limit", self.memory_limit)
         model = run_model(task, trace, device=self.device)
-        gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
+        gradients = PerExampleGradients.for_trace(
+            model, task.loss, trace.header, memory_limit=limit, dtype=precision_for(trace.header.num_params)
+        )
         steps = unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background)
         count = len(who.background)
         who = with_decoys(who, min(self.decoys, count if count <= self.decoys else count // 2, len(who.ids)))

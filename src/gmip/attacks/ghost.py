@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gmip.attacks.work import rows_that_fit
+from gmip.stats.flat import Flat
 from gmip.tasks.inputs import placed
 
 # -- per-example gradients of one layer -------------------------------------------------------------------------------
@@ -61,8 +62,16 @@ class Piece(ABC):
         """<g_i, h_j> with the n' gradients of `other` for the same entries, shape (n, n')."""
 
     @abstractmethod
-    def against(self, vectors: Tensor) -> Tensor:
-        """<g_i, v_j> with the same entries of flat vectors of shape (s, d), shape (n, s)."""
+    def against(self, vectors: Sequence[Flat]) -> Tensor:
+        """<g_i, v_j> with the same entries of s flat vectors, shape (n, s)."""
+
+    @abstractmethod
+    def add_to(self, flat: Tensor, weights: Tensor) -> None:
+        """Adds sum_i w_ki g_i to row k of `flat`, shape (k, d), for weights of shape (k, n)."""
+
+    @abstractmethod
+    def apart(self) -> list[Piece]:
+        """The gradients of each parameter."""
 
     @abstractmethod
     def write(self, flat: Tensor) -> None:
@@ -107,14 +116,26 @@ class Dense(Piece):
     def products(self, other: Dense) -> Tensor:
         return _square(self.rows) if other.rows is self.rows else self.rows @ other.rows.T
 
-    def against(self, vectors: Tensor) -> Tensor:
-        return self.rows @ vectors[:, self.columns].T
+    def against(self, vectors: Sequence[Flat]) -> Tensor:
+        return self.rows @ torch.stack([_part(vector, self.columns, self.rows) for vector in vectors]).T
+
+    def add_to(self, flat: Tensor, weights: Tensor) -> None:
+        flat[:, self.columns] += (weights @ self.rows).to(flat)
+
+    def apart(self) -> list[Piece]:
+        return [self]
 
     def write(self, flat: Tensor) -> None:
         flat[:, self.columns] = self.rows
 
     def joined(self, others: Sequence[Dense]) -> Dense:
         return Dense(torch.cat([self.rows, *(other.rows for other in others)]), self.columns)
+
+
+def _part(vector: Flat, columns: slice, like: Tensor) -> Tensor:
+    """Some entries of the vector, in the precision and on the device of `like`."""
+    values = vector.part(columns)
+    return torch.from_numpy(values if values.flags.writeable else values.copy()).to(like)
 
 
 def _square(rows: Tensor) -> Tensor:
@@ -177,16 +198,27 @@ class Outers(Use):
         left, right = self._sides
         return ((left @ matrix) * right).sum((1, 2))
 
-    def squared_norms(self) -> Tensor:
-        return ((self.saw @ self.saw.mT) * (self.errors @ self.errors.mT)).sum((1, 2))
+    def add_to(self, matrix: Tensor, weights: Tensor) -> None:
+        """Adds the sum of the examples' matrices, times their weights, shape (n,)."""
+        left, right = self._sides
+        matrix += ((left * weights[:, None, None]).flatten(0, 1).T @ right.flatten(0, 1)).to(matrix)
 
-    def products(self, other: Outers) -> Tensor:
+    def along(self, other: Outers | Lookups) -> Tensor:
+        """<g_i, h_i> with what another use of the weight adds, shape (n,)."""
+        if isinstance(other, Lookups):
+            return other.along(self)
+        (ours, us), (theirs, them) = self._sides, other._sides
+        return ((ours @ theirs.mT) * (us @ them.mT)).sum((1, 2))
+
+    def products(self, other: Outers | Lookups) -> Tensor:
         """Inner products, pair by pair of positions; shape (n, n')."""
+        if isinstance(other, Lookups):
+            return other.products(self).T
         (n, ours), (others, theirs) = self.saw.shape[:2], other.saw.shape[:2]
         found = self.saw.new_empty(n, others)
-        a, b = other.saw.flatten(0, 1).T, other.errors.flatten(0, 1).T
+        (left, right), (a, b) = self._sides, (side.flatten(0, 1).T for side in other._sides)
         for rows in slices(n, max(1, _PAIRS // (ours * others * theirs))):
-            pairs = (self.saw[rows].flatten(0, 1) @ a).mul_(self.errors[rows].flatten(0, 1) @ b)
+            pairs = (left[rows].flatten(0, 1) @ a).mul_(right[rows].flatten(0, 1) @ b)
             found[rows] = pairs if ours == theirs == 1 else pairs.view(-1, ours, others, theirs).sum((1, 3))
         return found
 
@@ -214,18 +246,39 @@ class Lookups(Use):
         """Inner products with one matrix, shape (n,)."""
         return (matrix[self.saw] * self.errors).sum((1, 2))
 
-    def squared_norms(self) -> Tensor:
-        same = self.saw[:, :, None] == self.saw[:, None, :]
-        return ((self.errors @ self.errors.mT) * same).sum((1, 2))
+    def add_to(self, matrix: Tensor, weights: Tensor) -> None:
+        """Adds the sum of the examples' matrices, times their weights, shape (n,)."""
+        matrix.index_add_(0, self.saw.flatten(), (self.errors * weights[:, None, None]).flatten(0, 1).to(matrix))
 
-    def products(self, other: Lookups) -> Tensor:
-        """Inner products, number by number that both have looked up; shape (n, n')."""
+    def along(self, other: Outers | Lookups) -> Tensor:
+        """<g_i, h_i> with what another use of the weight adds, shape (n,)."""
+        if isinstance(other, Outers):
+            left, right = other._sides
+            seen = left.gather(2, self.saw[:, None, :].expand(-1, left.shape[1], -1))
+            return (seen * (right @ self.errors.mT)).sum((1, 2))
+        same = self.saw[:, :, None] == other.saw[:, None, :]
+        return ((self.errors @ other.errors.mT) * same).sum((1, 2))
+
+    def products(self, other: Outers | Lookups) -> Tensor:
+        """Inner products; with other lookups number by number that both have looked up; shape (n, n')."""
+        if isinstance(other, Outers):
+            return self._with_outers(other)
         found = self.errors.new_zeros(len(self.saw), len(other.saw))
         ours = self._by_number()
         theirs = ours if other is self else other._by_number()
         for number in ours.keys() & theirs.keys():
             (example, a), (others, b) = ours[number], theirs[number]
             found[example[:, None], others] += a @ b.T
+        return found
+
+    def _with_outers(self, other: Outers) -> Tensor:
+        """Inner products with the use of the same weight in a linear layer, pair by pair of positions."""
+        (n, ours), (others, theirs) = self.saw.shape, other.saw.shape[:2]
+        found = self.errors.new_empty(n, others)
+        left, right = (side.flatten(0, 1) for side in other._sides)
+        for rows in slices(n, max(1, _PAIRS // (ours * others * theirs))):
+            pairs = (right @ self.errors[rows].flatten(0, 1).T).mul_(left[:, self.saw[rows].flatten()])
+            found[rows] = pairs.view(others, theirs, -1, ours).sum((1, 3)).T
         return found
 
     def _by_number(self) -> dict[int, tuple[Tensor, Tensor]]:
@@ -322,20 +375,19 @@ class Outer(Piece):
     def squared_norms(self) -> Tensor:
         found = self.uses[0].errors.new_zeros(len(self))
         for rows, part in self._blocks():
-            if len(part.uses) == 1:
-                found[rows] = part.uses[0].ready().squared_norms()
+            uses = [use.ready() for use in part.uses]
+            if len(uses) == 1 or self._few_pairs():
+                for i, use in enumerate(uses):
+                    found[rows] += use.along(use) + 2.0 * sum(use.along(other) for other in uses[:i])
             else:
                 for _, _, strip in part._strips():
                     found[rows] += strip.square().sum((1, 2))
         return found
 
     def products(self, other: Outer) -> Tensor:
-        mine, theirs = self.uses[0], other.uses[0]
-        if len(self.uses) == 1 and isinstance(mine, Lookups) and isinstance(theirs, Lookups):
-            return mine.products(theirs)
-        if len(self.uses) == 1 and isinstance(mine, Outers) and isinstance(theirs, Outers) and self._by_pairs(other):
-            return mine.products(theirs)
-        found = mine.errors.new_zeros(len(self), len(other))
+        if all(isinstance(use, Lookups) for use in self.uses) or self._by_pairs(other):
+            return self._products_of_uses(other)
+        found = self.uses[0].errors.new_zeros(len(self), len(other))
         for rows, ours in self._blocks():
             for columns, others in other._blocks():
                 if other is self and columns.start <= rows.start:
@@ -349,12 +401,13 @@ class Outer(Piece):
                     found[columns, rows] = found[rows, columns].T
         return found
 
-    def against(self, vectors: Tensor) -> Tensor:
-        found = vectors.new_zeros(len(self), len(vectors))
+    def against(self, vectors: Sequence[Flat]) -> Tensor:
+        errors = self.uses[0].errors
+        found = errors.new_zeros(len(self), len(vectors))
         for column, vector in enumerate(vectors):
-            matrix = vector[self.weight].view(self.shape)
+            matrix = _part(vector, self.weight, errors).view(self.shape)
             if self.bias is not None:
-                matrix = torch.cat([matrix, vector[self.bias][:, None]], 1)
+                matrix = torch.cat([matrix, _part(vector, self.bias, errors)[:, None]], 1)
             for rows, part in self._blocks():
                 for use in part.uses:
                     found[rows, column] += use.ready().dot(matrix)
@@ -367,6 +420,22 @@ class Outer(Piece):
                 weight[rows, low:high] = strip[:, :, : self.shape[1]]
                 if self.bias is not None:
                     flat[rows, self.bias][:, low:high] = strip[:, :, -1]
+
+    def add_to(self, flat: Tensor, weights: Tensor) -> None:
+        target = flat[:, self.weight].view(len(flat), *self.shape)
+        for rows, part in self._blocks():
+            for use in part.uses:
+                made = use.ready()
+                for row, some in zip(target, weights[:, rows], strict=True):
+                    made.add_to(row, some)
+
+    def apart(self) -> list[Piece]:
+        """The weight's and the bias's, where one piece is of both."""
+        if self.bias is None:
+            return [self]
+        uses = tuple(replace(use, saw=use.saw[..., :-1]) for use in self.uses)
+        shift = torch.stack([use.errors.sum(1) for use in self.uses]).sum(0)
+        return [replace(self, uses=uses, bias=None), Dense(shift, self.bias)]
 
     def multiplied(self) -> list[Dense]:
         """The same gradients, multiplied out: one part for the weight, one for the bias."""
@@ -389,9 +458,29 @@ class Outer(Piece):
     def _with(self, uses: Iterable[Use]) -> Outer:
         return replace(self, uses=tuple(uses))
 
+    def _products_of_uses(self, other: Outer) -> Tensor:
+        """Inner products, use by use."""
+        total: Tensor | None = None
+        for mine in self.uses:
+            for theirs in other.uses:
+                found = mine.ready().products(mine.ready() if theirs is mine else theirs.ready())
+                total = found if total is None else total.add_(found)
+        assert total is not None
+        return total
+
+    def _few_pairs(self) -> bool:
+        """Whether pairs of an example's own positions are fewer multiplications than multiplying it out."""
+        positions = sum(use.errors.shape[1] for use in self.uses)
+        known = all(isinstance(use, Outers | Lookups) for use in self.uses)
+        return known and positions * sum(self.shape) <= math.prod(self.shape)
+
     def _by_pairs(self, other: Outer) -> bool:
         """Whether pairs of positions are fewer multiplications than multiplying out."""
-        (n, ours, inputs), (others, theirs, outputs) = self.uses[0].saw.shape, other.uses[0].errors.shape
+        if not all(isinstance(use, Outers | Lookups) for use in self.uses):
+            return False
+        n, others = len(self), len(other)
+        ours, theirs = (sum(use.errors.shape[1] for use in one.uses) for one in (self, other))
+        outputs, inputs = self.shape[0], self.shape[1] + (self.bias is not None)
         by_pairs = ours * theirs * (inputs + outputs + (_PER_PAIR if ours * theirs > 1 else 0))
         made = ours / n if other is self else ours / others + theirs / n
         return by_pairs <= inputs * outputs * ((0.5 if other is self else 1.0) + made)

@@ -21,6 +21,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gmip import _validate as check
+from gmip._io import give_back
 from gmip.attacks.ghost import Dense, Layer, Linear, Outer, Piece, layers_of, slices
 from gmip.attacks.work import as_bytes, rows_that_fit
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel, warn
@@ -386,7 +387,14 @@ def _reason(error: Exception) -> str:
 _MOST_ROWS: Final = 4096  # more examples at a time are not faster
 _WORKING_BYTES: Final = 2**29  # nor is more memory
 _MOST_SECONDS: Final = 5.0  # of a chunk, where examples go through the model one after the other
+_MAPPED: Final = 2**25  # bytes of a vector that is not kept in memory twice
 _DTYPES: Final = (torch.float32, torch.float64)
+_LARGE: Final = 20_000_000  # parameters from which on gradients are in single precision, as they were in the training
+
+
+def precision_for(num_params: int) -> torch.dtype:
+    """The precision of gradients of a model of that size where nothing else calls for one."""
+    return torch.float32 if num_params > _LARGE else torch.float64
 
 
 class PerExampleGradients:
@@ -619,8 +627,12 @@ class PerExampleGradients:
 
 
 def _tensor(values: ArrayLike | Tensor) -> Tensor:
-    # A copy, for torch warns of arrays that are read-only, as those of a trace are.
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    if isinstance(values, Tensor):
+        return values
+    copy = np.array(values)  # for torch warns of arrays that are read-only, as those of a trace are
+    if copy.nbytes > _MAPPED:
+        give_back(values)
+    return torch.from_numpy(copy)
 
 
 def _names(trainable: Mapping[str, nn.Parameter], wanted: Iterable[str] | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.parallel import JobRunner, Workers, job_runner
+from gmip.stats.flat import Flat
 from gmip.tasks import Examples
 from gmip.tasks.inputs import named
 from gmip.trace import Step, Trace
@@ -57,7 +58,7 @@ class Published(Protocol):
     def parameters(self) -> NDArray[np.floating]: ...
 
     @property
-    def gradient(self) -> NDArray[np.floating]: ...
+    def gradient(self) -> NDArray[np.floating] | Flat: ...
 
 
 class StepVectors(NamedTuple):
@@ -112,7 +113,7 @@ def collect(
         points, m = compress(total), len(background)
         extra = len(several) * gradients.num_params - points.shape[1]
         return StepVectors(points[:m], points[m:-1], points[-1], extra, "gram")
-    means = [_vector(step.gradient, gradients.num_params) for step in several]
+    means = [_vector(step.gradient, gradients.num_params).array() for step in several]
     gradients = gradients.within(limit // _WORKING)
     project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
     return _by_rows(gradients, several, means, background, candidates, project)
@@ -212,14 +213,15 @@ def inner_products(
 ) -> NDArray[np.float64]:
     """All inner products of background, candidates and published mean, in this order, summed over the steps.
 
-    Products are of the precision of `gradients`, their sums over layers and steps of double precision.
+    They are of double precision.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    work = StripWork(gradients.within(limit), (background, candidates))
-    total: NDArray[np.float64] | None = None
-    for found in map(work.products, map(WholeJob, steps)):
-        total = found if total is None else np.add(total, found, out=total)
-    return np.zeros((work.total + 1, work.total + 1)) if total is None else total
+    size = len(background) + len(candidates) + 1
+    total = np.zeros((size, size))
+    for step in steps:
+        mean = _vector(step.gradient, gradients.num_params)
+        total += gram(gradients.at(step.parameters).within(limit), (background, candidates), [mean])
+    return total
 
 
 def products_of_steps(
@@ -237,13 +239,14 @@ def products_of_steps(
         yield work.products(job(number), runner)
 
 
-def _vector(given: NDArray[Any], d: int) -> NDArray[np.float64]:
-    mean = np.array(given, dtype=np.float64)
-    if mean.shape != (d,):
+def _vector(given: NDArray[Any] | Flat, d: int) -> Flat:
+    shape = (len(given),) if isinstance(given, Flat) else np.shape(given)
+    if shape != (d,):
         raise InvalidArgument(
-            f"The gradient of a step has shape {mean.shape}, not ({d},)", remedy="pass the steps of this model's run"
+            f"The gradient of a step has shape {shape}, not ({d},)", remedy="pass the steps of this model's run"
         )
-    if not np.isfinite(mean).all():
+    mean = Flat.of(given)
+    if not mean.is_finite():
         raise InvalidArgument(
             "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"
         )
@@ -253,7 +256,7 @@ def _vector(given: NDArray[Any], d: int) -> NDArray[np.float64]:
 def gram(
     gradients: PerExampleGradients,
     examples: Examples | Sequence[Examples],
-    vectors: ArrayLike | None = None,
+    vectors: ArrayLike | Sequence[Flat] | None = None,
     *,
     memory_limit: float | str | None = None,
     precision: torch.dtype = torch.float64,
@@ -264,7 +267,7 @@ def gram(
     Parameters
     ----------
     gradients : at the parameters of one step. For several steps jointly, add their matrices.
-    vectors : flat vectors of shape (d,) or (s, d), such as published means; P = number of examples + s.
+    vectors : flat vectors of shape (d,) or (s, d), or s `Flat`s, such as published means; P = number of examples + s.
     memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
     precision : of the products.
     runner : of `strip_runner` for the same gradients, examples and precision; None: this process.
@@ -279,12 +282,13 @@ def gram(
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     sets = [examples] if isinstance(examples, Examples) else list(examples)
     total = sum(map(len, sets))
-    flat = _vectors(vectors, gradients.num_params).to(gradients.device)
+    flat = _vectors(vectors, gradients.num_params)
     result = torch.zeros(total + len(flat), total + len(flat), dtype=torch.float64)
-    result[total:, total:] = flat @ flat.T
+    for i, j in itertools.combinations_with_replacement(range(len(flat)), 2):
+        result[total + i, total + j] = flat[i] @ flat[j]
     if runner is not None:
-        values, means = gradients.values, flat.numpy(force=True)
-        jobs = [StripJob(values, means, rows.start, rows.stop) for rows in _strips_of(total)]
+        values = gradients.values
+        jobs = [StripJob(values, flat, rows.start, rows.stop) for rows in _strips_of(total)]
 
         def take(job: StripJob, strip: NDArray[np.float64]) -> None:
             result[job.start : job.stop, job.start :] = torch.from_numpy(strip)
@@ -292,7 +296,9 @@ def gram(
         runner.compute(jobs, take)
     else:
         room = max(limit - limit // _WORKING - 2 * result.nbytes, limit // _LEAST)
-        _fill(result[:total], gradients.within(limit // _WORKING), sets, flat.to(precision), 0, room=room)
+        _fill(result[:total], gradients.within(limit // _WORKING), sets, flat, 0, room=room, precision=precision)
+    for vector in flat:
+        vector.rest()
     _mirror(result)
     return result.numpy()
 
@@ -326,7 +332,14 @@ def compress(matrix: ArrayLike) -> NDArray[np.float64]:
 
 
 def _fill(
-    strip: Tensor, gradients: PerExampleGradients, sets: Sequence[Examples], flat: Tensor, start: int, *, room: int
+    strip: Tensor,
+    gradients: PerExampleGradients,
+    sets: Sequence[Examples],
+    flat: Sequence[Flat],
+    start: int,
+    *,
+    room: int,
+    precision: torch.dtype,
 ) -> None:
     """Fills the upper triangle of `strip`: a row for each example from number `start` on, a column for each example
     from there on and for each vector.
@@ -339,7 +352,7 @@ def _fill(
     while done < stop:
         held: list[_Block] = []
         used, full = 0, False
-        blocks = _blocks(gradients, sets, (done, stop, total), flat.dtype)
+        blocks = _blocks(gradients, sets, (done, stop, total), precision)
         for place, pieces in _together(blocks, edges={stop, *itertools.accumulate(map(len, sets))}, room=room):
             columns = slice(place.start - start, place.stop - start)
             for rows, ours in held:
@@ -428,7 +441,7 @@ class StripJob(NamedTuple):
     """Rows of the matrix of one step: the parameters of the model, the vectors, the first row and the one after."""
 
     values: dict[str, Tensor]
-    vectors: NDArray[np.float64]
+    vectors: Sequence[Flat]
     start: int
     stop: int
 
@@ -441,10 +454,10 @@ class WholeJob(NamedTuple):
     scale: float = 1.0
 
     @property
-    def vector(self) -> NDArray[Any]:
+    def vector(self) -> Flat:
         """The mean so many times."""
-        gradient = self.step.gradient
-        return gradient if self.scale == 1.0 else self.scale * np.asarray(gradient, dtype=np.float64)
+        gradient = Flat.of(self.step.gradient)
+        return gradient if self.scale == 1.0 else gradient * self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,6 +468,11 @@ class StripWork:
     sets: tuple[Examples, ...]
 
     name = "The audited model"
+
+    @property
+    def precision(self) -> torch.dtype:
+        """That of the products."""
+        return self.gradients.dtype
 
     @property
     def total(self) -> int:
@@ -472,16 +490,16 @@ class StripWork:
     def products(self, job: WholeJob, runner: StripRunner | None = None) -> NDArray[np.float64]:
         """The matrix of a step."""
         here = self.gradients.at(job.step.parameters)
-        return gram(here, self.sets, _vector(job.vector, here.num_params), precision=here.dtype, runner=runner)
+        return gram(here, self.sets, [_vector(job.vector, here.num_params)], precision=self.precision, runner=runner)
 
     def strip(self, job: StripJob) -> NDArray[np.float64]:
         """Some rows of it, from the diagonal on."""
         limit = self.gradients.memory_limit
         here = self.gradients.at(job.values).within(limit // _WORKING)
-        flat = torch.from_numpy(job.vectors).to(here.device, here.dtype)
-        width = self.total - job.start + len(flat)
+        width = self.total - job.start + len(job.vectors)
         strip = torch.zeros(job.stop - job.start, width, dtype=torch.float64)
-        _fill(strip, here, self.sets, flat, job.start, room=max(limit - limit // _WORKING, limit // _LEAST))
+        room = max(limit - limit // _WORKING, limit // _LEAST)
+        _fill(strip, here, self.sets, job.vectors, job.start, room=room, precision=self.precision)
         return strip.numpy()
 
 
@@ -540,21 +558,27 @@ def _products(ours: list[Piece], theirs: list[Piece]) -> Tensor:
     return total
 
 
-def _vectors(vectors: ArrayLike | None, d: int) -> Tensor:
-    if vectors is None:
-        return torch.zeros(0, d, dtype=torch.float64)
-    flat = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
-    if flat.ndim != 2 or flat.shape[1] != d:
-        raise InvalidArgument(
-            f"have shape {flat.shape}", argument="vectors", remedy=f"pass flat vectors of length {d}, shape (s, {d})"
-        )
-    if not np.isfinite(flat).all():
+def _vectors(vectors: ArrayLike | Sequence[Flat] | None, d: int) -> list[Flat]:
+    given: Any = vectors if vectors is None or _are_flat(vectors) else np.atleast_2d(np.asarray(vectors))
+    for one in () if given is None else given:
+        if np.ndim(one) > 1 or len(one) != d:
+            raise InvalidArgument(
+                f"have shape {np.shape(given)}",
+                argument="vectors",
+                remedy=f"pass flat vectors of length {d}, shape (s, {d})",
+            )
+    flat = [Flat.of(one) for one in (() if given is None else given)]
+    if not all(vector.is_finite() for vector in flat):
         raise InvalidArgument(
             "have entries that are not finite",
             argument="vectors",
             remedy="leave out the step at which training diverged",
         )
-    return torch.from_numpy(flat if flat.flags.writeable else flat.copy())
+    return flat
+
+
+def _are_flat(vectors: Any) -> TypeGuard[Sequence[Flat]]:
+    return isinstance(vectors, list | tuple) and all(isinstance(one, Flat) for one in vectors)
 
 
 class Projection:
@@ -650,7 +674,7 @@ _PER_DIRECTION: Final = 5  # of them for each direction, so that variances are r
 
 def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradients, background: Examples) -> list[Step]:
     """The steps with the gradients that they had before they were clipped as a whole, where that happened."""
-    norms = np.array([float(np.linalg.norm(np.asarray(step.gradient, dtype=np.float64))) for step in steps])
+    norms = np.array([Flat.of(step.gradient).norm for step in steps])
     # Steps with unknown factors count if several are at the largest norm: by chance no two agree, nor three with
     # noise. A norm over some of the parameters shows nothing.
     noisy = any(step.info.noise_std > 0.0 for step in steps)

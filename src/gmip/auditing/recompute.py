@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip._random import Stream
-from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import losses, run_model
 from gmip.attacks.step_vectors import gram
 from gmip.auditing.run_check import (
     LEVEL,
     SHARE,
     WIDER,
+    Clippings,
     Layer,
     Look,
     MemberProducts,
@@ -42,6 +43,7 @@ from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import auc
+from gmip.stats.flat import BLOCK, Flat
 from gmip.stats.record_tests import contradiction, most_often, normal_p_value
 from gmip.tasks import Task, load
 from gmip.trace import Step, StepInfo, Trace
@@ -147,13 +149,16 @@ def _follows(step: Step, after: NDArray[Any] | None) -> bool:
     """Whether the parameters after a step are a w - b g, for the parameters w before it and its gradient g."""
     if after is None:
         return False
-    before = np.asarray(step.parameters, dtype=np.float64)
-    change = np.asarray(after, dtype=np.float64) - before
-    terms = np.stack([np.asarray(step.gradient, dtype=np.float64), before], axis=1)
-    terms /= np.maximum(np.linalg.norm(terms, axis=0), 1.0e-300)
-    left = change - terms @ np.linalg.lstsq(terms, change, rcond=None)[0]
-    allowed = _STEP_ROUNDING * np.linalg.norm(before) + _STEP_SPAN * np.linalg.norm(change)
-    return bool(np.linalg.norm(left) <= allowed)
+    before, gradient = Flat.of(step.parameters), Flat.of(step.gradient)
+    change = Flat.of(after) - before
+    terms, lengths = (gradient, before), [max(one.norm, 1.0e-300) for one in (gradient, before)]
+    triangle: NDArray[Any] = np.zeros((0, 3))  # of the columns (terms, change), block by block
+    for place in change.blocks():
+        columns = [one.part(place) / length for one, length in zip(terms, lengths, strict=True)]
+        rows = np.vstack([triangle, np.stack([*columns, change.part(place)], axis=1)])
+        triangle = np.asarray(np.linalg.qr(rows, mode="r"))
+    left = triangle[:, 2] - triangle[:, :2] @ np.linalg.lstsq(triangle[:, :2], triangle[:, 2], rcond=None)[0]
+    return bool(np.linalg.norm(left) <= _STEP_ROUNDING * before.norm + _STEP_SPAN * change.norm)
 
 
 # -- the run check ----------------------------------------------------------------------------------------------------
@@ -170,7 +175,8 @@ _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of floa
 _COMPARED: Final = 300  # members whose gradients are compared with the noise
 _WHOLE: Final = 600  # members up to whom all inner products of their gradients are computed
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
-_LARGE: Final = 20_000_000  # parameters from which on gradients are in single precision, their sums in double
+_WAYS: Final = 3 + len(WIDER)  # to clip: as declared, not at all, wider, layer by layer
+_HELD: Final = 4  # 1/4 of the memory is for the mean gradients of steps
 _MOST_WORK: Final = 2.0e10  # members times parameters times steps
 _MORE_WORK: Final = 1.0e9  # of steps that are looked at because the first ones are not precise enough
 _RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains, and
@@ -373,14 +379,14 @@ def _recomputed(
         return _Found(_unchecked_all(trace, "not-a-mean" if header.local is None else "local-training"))
     model = run_model(task, trace, device=device)
     unclipped = dataclasses.replace(header, clip_norm=None)
-    # Several vectors of all parameters are held for each step; the training itself was in single precision.
-    dtype = torch.float32 if header.num_params > _LARGE else torch.float64
+    dtype = precision_for(header.num_params)
     plain, clipped = (
         PerExampleGradients.for_trace(model, task.loss, one, memory_limit=memory_limit, dtype=dtype)
         for one in (unclipped, header)
     )
     gradients = _MemberGradients(task, trace, members, plain, clipped, tuple(dropouts(model)), progress)
-    chosen = _chosen(trace, STEPS if most is None else most)
+    most_held = plain.memory_limit // _HELD // (dtype.itemsize * header.num_params)  # of their mean gradients
+    chosen = _chosen(trace, min(STEPS if most is None else most, max(2, most_held)))
     ready = [(step, ids) for step in chosen if (ids := gradients.batch(step)) is not None and ids.size]
     return gradients.with_batches(ready, most is None) if ready else gradients.without_batches(chosen)
 
@@ -397,6 +403,7 @@ class _MemberGradients:
     clipped: PerExampleGradients
     drops: tuple[str, ...]
     progress: Progress
+    _last: list[Any] = field(default_factory=lambda: [None, None])  # a step, and how it might have been clipped
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -470,35 +477,20 @@ class _MemberGradients:
 
     def recomputed(self, step: Step, ids: Ids, *, compare: bool = True) -> RecomputedStep:
         """`compare` : some members' gradients with what is left, too."""
-        here, limit, info = self.plain.at(step.parameters), self.trace.header.clip_norm, step.info
-        ways = 1 if limit is None else 3 + len(WIDER)  # expected, unclipped, by layer, wider
-        sums = torch.zeros(ways, self.plain.num_params, dtype=torch.float64)
-        total, largest = 0.0, 0.0
-        for rows in here.chunks(self.task.pool[ids]):
-            norms = torch.linalg.vector_norm(rows, dim=1)
-            factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
-            total += float((factor * norms).sum())
-            largest = max(largest, float((factor * norms).max()))
-            factors = [factor]
-            if limit is not None:
-                factors += [torch.ones_like(norms), *((times * limit / norms).clamp(max=1.0) for times in WIDER)]
-            weights = torch.stack(factors)
-            for layer in self.layers:  # a layer at a time: what passes by is small
-                part = rows[:, layer.place]
-                sums[: len(weights), layer.place] += (weights @ part).cpu()
-                if limit is not None:
-                    own = torch.linalg.vector_norm(part, dim=1)
-                    sums[-1, layer.place] += ((limit / own).clamp(max=1.0) @ part).cpu()
-            del rows, part  # before the next ones are made
-        del here
-        published = _published(step)
-        means = sums.div_(info.divisor).to(self.plain.dtype).numpy()
+        info, limit = step.info, self.trace.header.clip_norm
+        sums, total, largest = self._sums(step, ids, 1 if limit is None else _WAYS)
+        published, mean, otherwise = _published(step), Flat.of(sums[0]), None
+        if limit is not None:
+            others = partial(np.asarray, sums[1:])
+            if len(mean) > BLOCK:  # they are computed again for who asks
+                mean, others = Flat.of(sums[0].copy()), partial(self._again, step, ids)
+            otherwise = partial(_clippings, len(mean), others)
+            del others
         del sums
-        mean = means[0]
         among = None
         if compare and info.noise_std > 0.0:
             some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
-            products = gram(self.clipped.at(step.parameters), self.task.pool[some], np.stack([published - mean, mean]))
+            products = gram(self.clipped.at(step.parameters), self.task.pool[some], [published - mean, mean])
             products /= info.noise_std**2
             centring = np.eye(some.size) - 1.0 / some.size
             among = MemberProducts(
@@ -515,17 +507,57 @@ class _MemberGradients:
             index=info.index,
             published=published,
             expected=mean,
-            unclipped=mean if limit is None else means[1],
-            by_layer=mean if limit is None else means[-1],
-            wider=means[2:-1],
+            otherwise=otherwise,
             noise_std=info.noise_std,
             size=info.batch_size,
             divisor=info.divisor,
             contribution=contribution,
             largest=largest / info.divisor,
-            tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
+            tolerance=max(rounding * contribution + 1.0e-6 * published.norm, 1.0e-30),
             products=among,
         )
+
+    def _again(self, step: Step, ids: Ids) -> NDArray[Any]:
+        """The batch's mean gradient, clipped in other ways; those of the last step that was asked for are held."""
+        if self._last[0] is not step:
+            self._last[:] = [None, None]
+            self._last[:] = [step, self._sums(step, ids, _WAYS)[0][1:]]
+        return np.asarray(self._last[1])
+
+    def _sums(self, step: Step, ids: Ids, ways: int) -> tuple[NDArray[Any], float, float]:
+        """(the batch's mean gradient, clipped as declared, not at all, to wider norms, and layer by layer: the first so
+        many `ways` of these; sum and largest of the norms of the records' parts, as declared), by what makes the
+        gradients: none of a record is held."""
+        here, limit, info = self.plain.at(step.parameters), self.trace.header.clip_norm, step.info
+        sums = torch.zeros(ways, self.plain.num_params, dtype=self.plain.dtype)
+        total, largest = 0.0, 0.0
+        for _, pieces in here.pieces(self.task.pool[ids]):
+            parts = [part for piece in pieces for part in piece.apart()]
+            squares = torch.stack([part.squared_norms() for part in parts]).clamp(min=0.0)
+            norms = squares.sum(0).sqrt()
+            factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
+            total += float((factor * norms).sum())
+            largest = max(largest, float((factor * norms).max()))
+            factors = [factor]
+            if limit is not None:
+                factors += [torch.ones_like(norms), *((times * limit / norms).clamp(max=1.0) for times in WIDER)]
+            for part, square in zip(parts, squares, strict=True):
+                own = [] if limit is None else [(limit / square.sqrt()).clamp(max=1.0)]
+                part.add_to(sums, torch.stack([*factors, *own])[:ways])
+            del pieces, parts, part  # before the next ones are made
+        return sums.div_(info.divisor).numpy(), total, largest
+
+    def _moments(self, here: PerExampleGradients, ids: Ids) -> tuple[Flat, float, float]:
+        """(mean of the gradients, sum of their norms squared, and to the fourth power)."""
+        sums, squares, fourth = torch.zeros(1, here.num_params, dtype=here.dtype), 0.0, 0.0
+        for _, pieces in here.pieces(self.task.pool[ids]):
+            lengths = torch.stack([piece.squared_norms() for piece in pieces]).sum(0)
+            squares += float(lengths.sum())
+            fourth += float(lengths.square().sum())
+            for part in (part for piece in pieces for part in piece.apart()):
+                part.add_to(sums, torch.ones_like(lengths)[None])
+            del pieces, part
+        return Flat.of(sums[0].div_(ids.size).numpy()), squares, fourth
 
     def sampled(self, step: Step) -> SampledStep:
         """Where batches are not known: moments of the members' gradients at a step, for a batch of its size."""
@@ -534,24 +566,18 @@ class _MemberGradients:
         total = members.size
         some = members if total <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
         here = self.clipped.at(step.parameters)
-        sums, squares, fourth = torch.zeros(self.plain.num_params, dtype=torch.float64), 0.0, 0.0
-        for rows in here.chunks(self.task.pool[some]):
-            sums += rows.sum(0).cpu()
-            lengths = rows.square().sum(1)
-            squares += float(lengths.sum())
-            fourth += float(lengths.square().sum())
-        mean, published = (sums / some.size).numpy(), _published(step)
+        (mean, squares, fourth), published = self._moments(here, some), _published(step)
         # A Poisson batch of known size is a subset of that size; where sizes are not known either, it scatters more.
         sizes = {one.batch_size for one in trace.infos}
         loose = header.sampling in RANDOM_SIZES and sizes == {header.batch_size} and len(trace) > 1
-        drawn, divisor, length = float(info.batch_size), float(info.divisor), float(mean @ mean)
+        drawn, divisor, length = float(info.batch_size), float(info.divisor), mean @ mean
         rate = min(drawn / total, 1.0)
         centre = mean * (drawn / divisor)
         share = drawn / divisor**2 * (1.0 - rate) * (1.0 if loose or total == 1 else total / (total - 1.0))
         if some.size < total:
             share += (drawn / divisor) ** 2 / some.size
         few = some if some.size <= _WHOLE else some[rng.permutation(some.size)[:_COMPARED]]
-        products = gram(here, self.task.pool[few], np.stack([mean, published - centre]))
+        products = gram(here, self.task.pool[few], [mean, published - centre])
         inner, toward, against = products[:-2, :-2], products[:-2, -2], products[:-2, -1]
         if not loose:
             centring = np.eye(few.size) - 1.0 / few.size
@@ -576,7 +602,7 @@ class _MemberGradients:
             weighed = (axes**2 * spectrum) @ (tau2 / (variances + tau2) ** 2)
             peaks = excess * float(weighed @ weighed)
         elif tau2 > 0.0:
-            each = spread / mean.size + tau2
+            each = spread / len(mean) + tau2
             peaks = (tau2 / each**2) ** 2 * excess * total * fourth / some.size
             if some.size < total:  # the spread is an estimate, too
                 peaks += (share * tau2 / each**2) ** 2 * fourth / some.size**2
@@ -597,6 +623,14 @@ class _MemberGradients:
         )
 
 
+def _clippings(size: int, rows: Callable[[], NDArray[Any]]) -> Clippings:
+    def row(place: int) -> Flat:
+        return Flat.later(size, lambda: rows()[place])
+
+    first, *wider, last = map(row, range(_WAYS - 1))
+    return Clippings(first, last, tuple(wider))
+
+
 def _unchecked_all(trace: Trace, why: CheckFinding) -> list[CheckOutcome]:
     keys = gradient_checks(trace.header.clip_norm)
     if any(info.noise_std > 0.0 for info in trace.infos):
@@ -606,7 +640,7 @@ def _unchecked_all(trace: Trace, why: CheckFinding) -> list[CheckOutcome]:
 
 def _allow_for_randomness(
     outcomes: list[CheckOutcome],
-    pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    pairs: Sequence[tuple[Flat, Flat]],
     drops: Sequence[str],
     steps: Sequence[StepInfo],
 ) -> list[CheckOutcome]:
@@ -627,8 +661,8 @@ def _allow_for_randomness(
         else why.model_copy(update={"check": one.check})
         for one in outcomes
     ]
-    length = sum(float(expected @ expected) for _, expected in pairs)
-    factor = sum(float(published @ expected) for published, expected in pairs) / max(length, 1.0e-300)
+    length = sum(expected @ expected for _, expected in pairs)
+    factor = sum(published @ expected for published, expected in pairs) / max(length, 1.0e-300)
     if not 1.0 / most <= factor <= most:
         gross = failed("scale", "scale-factor", layers=why.layers, precision=why.precision, value=factor, expected=1.0)
         kept = [gross if one.check == "scale" else one for one in kept]
@@ -679,5 +713,5 @@ def _most_alike(rows: NDArray[np.float32]) -> list[tuple[int, int]]:
     return [(i, j) for _, i, j in sorted(found)[:_ALIKE]]
 
 
-def _published(step: Step) -> NDArray[np.float64]:
-    return np.asarray(step.gradient, dtype=np.float64) / (step.info.clip_factor or 1.0)
+def _published(step: Step) -> Flat:
+    return Flat.of(step.gradient) / (step.info.clip_factor or 1.0)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, CheckOutcome
+from gmip.stats.flat import Flat
 from gmip.stats.record_tests import (
+    EQUAL_ENTRIES,
     cancelled_noise,
     cosine_p_value,
     equal_entries,
@@ -64,17 +67,25 @@ class MemberProducts:
     batch_size: int
 
 
+class Clippings(NamedTuple):
+    """What a step would have published if its gradients had been clipped in other ways, length d each."""
+
+    unclipped: Flat
+    by_layer: Flat
+    wider: tuple[Flat, ...]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecomputedStep:
     """One recorded step, and the members' gradients at its parameters.
 
     Attributes
     ----------
-    published : the recorded mean gradient, a known whole-gradient clip undone, shape (d,).
-    expected : sum of the batch's gradients, each clipped as declared, over `divisor`, shape (d,).
-    unclipped : the same without clipping; `expected` itself where nothing is clipped.
-    by_layer : the same with each parameter of the model clipped to the norm on its own, shape (d,).
-    wider : the same with norms that are `WIDER` times as large, shape (len(WIDER), d); empty where nothing is clipped.
+    published : the recorded mean gradient, a known whole-gradient clip undone, length d.
+    expected : sum of the batch's gradients, each clipped as declared, over `divisor`, length d.
+    otherwise : what other ways of clipping would publish, computed when it is asked for: without clipping, with each
+        parameter of the model clipped to the norm on its own, and with norms that are `WIDER` times as large; None:
+        nothing is clipped.
     noise_std : declared; size, divisor : of the batch.
     contribution : mean norm of a record's part of the published gradient, times the records: sum of norms/divisor.
     largest : the largest norm of one record's part.
@@ -83,11 +94,9 @@ class RecomputedStep:
     """
 
     index: int
-    published: Array
-    expected: Array
-    unclipped: Array
-    by_layer: Array
-    wider: Array
+    published: Flat
+    expected: Flat
+    otherwise: Callable[[], Clippings] | None
     noise_std: float
     size: int
     divisor: float
@@ -97,8 +106,13 @@ class RecomputedStep:
     products: MemberProducts | None = None
 
     @property
-    def residual(self) -> Array:
+    def residual(self) -> Flat:
         return self.published - self.expected
+
+    @cached_property
+    def moved(self) -> bool:
+        """Whether clipping as declared moves the gradient by more than rounding."""
+        return self.otherwise is not None and (self.otherwise().unclipped - self.expected).norm > self.tolerance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,17 +144,24 @@ class Look:
 def look(step: RecomputedStep, layers: Sequence[Layer], clip_norm: float | None) -> Look:
     """The part of a noisy step that is kept when its vectors are not."""
     left = step.residual / step.noise_std
-    shifts = np.stack([step.expected, *(v - step.expected for _, v in _clipped_otherwise(step, clip_norm))])
-    shifts /= step.noise_std
+    shifts = [step.expected, *(v - step.expected for _, v in _clipped_otherwise(step, clip_norm))]
+    toward, gram = np.zeros(len(shifts)), np.zeros((len(shifts), len(shifts)))
+    for place in left.blocks():
+        parts = np.stack([shift.part(place) for shift in shifts])
+        parts /= step.noise_std
+        toward += parts @ left.part(place)
+        gram += parts @ parts.T
     own = step.divisor / step.size - 1.0 if step.size else 0.0
-    parts = [left[layer.place] for layer in layers]
     return Look(
         index=step.index,
-        toward=shifts @ left,
-        gram=shifts @ shifts.T,
-        by_layer=(np.array([float(part @ part) for part in parts]), np.array([float(part.size) for part in parts])),
+        toward=toward,
+        gram=gram,
+        by_layer=(
+            np.array([left.squares(layer.place) for layer in layers]),
+            np.array([float(layer.place.stop - layer.place.start) for layer in layers]),
+        ),
         own_size=own,
-        moved=float(np.linalg.norm(step.unclipped - step.expected)) > step.tolerance,
+        moved=step.moved,
     )
 
 
@@ -273,6 +294,10 @@ def not_judged(check: CheckKey, other: CheckKey) -> CheckOutcome:
 _FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another's
 _MOST_LAYERS: Final = 40
 _MANY: Final = 2000  # entries of noise, from which on their fourth moment is nearly normal, up to
+_SHAPE: Final = 2**24  # entries whose distribution is looked at
+_AT_ONCE: Final = (
+    2**26
+)  # entries of a parameter, of all steps, whose rows and columns are compared: of fewer steps else
 _ODD_TAILS: Final = 6.0  # of its standard deviations
 _EQUAL: Final = 1.2  # times the equal entries that chance gives: fewer may come from the arithmetic
 _HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
@@ -286,14 +311,71 @@ _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first 
 )
 
 
-def left_over(steps: Sequence[RecomputedStep], vectors: Sequence[Array]) -> Array:
-    """Published gradients less these vectors, in units of the declared noise, shape (steps, d)."""
-    return np.stack([(s.published - v) / s.noise_std for s, v in zip(steps, vectors, strict=True)])
+@dataclass(frozen=True, eq=False)
+class Left:
+    """What is left of the published gradients of some steps, in units of the noise: a row of length d for each."""
+
+    rows: tuple[Flat, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def entries(self) -> int:
+        """Entries of a row."""
+        return len(self.rows[0])
+
+    def part(self, place: slice) -> Array:
+        """Entries there, shape (steps, k)."""
+        return np.stack([row.part(place) for row in self.rows])
+
+    def some(self, places: Sequence[int]) -> Left:
+        """The rows with these numbers."""
+        return Left(tuple(self.rows[place] for place in places))
+
+    def over(self, divisor: float) -> Left:
+        return Left(tuple(row / divisor for row in self.rows))
+
+    def mean(self, power: int, place: slice | None = None) -> float:
+        """Mean of that power of the entries."""
+        blocks = list(self.rows[0].blocks(place))
+        total = math.fsum(float(np.sum(self.part(block) ** power)) for block in blocks)
+        return total / float(len(self) * sum(block.stop - block.start for block in blocks))
+
+    def squares(self) -> list[float]:
+        """Sums of the squares of each row."""
+        found = np.zeros(len(self))
+        for place in self.rows[0].blocks():
+            found += np.sum(self.part(place) ** 2, axis=1)
+        return [float(one) for one in found]
+
+    def cosines(self) -> Array:
+        """The cosine of each pair of rows."""
+        norms, found = np.array([row.norm for row in self.rows]), np.zeros((len(self), len(self)))
+        for place in self.rows[0].blocks():
+            unit = self.part(place) / np.maximum(norms, 1.0e-300)[:, None]
+            found += unit @ unit.T
+        return found[np.triu_indices(len(self), 1)]
+
+    def sample(self, most: int) -> Array:
+        """Every so-many-th entry, row after row, so that there are at most so many."""
+        stride = -(-len(self) * self.entries // most)
+        found = []
+        for number, row in enumerate(self.rows):
+            for place in row.blocks():
+                first = -(number * self.entries + place.start) % stride
+                found.append(row.part(place)[first::stride])
+        return np.concatenate(found)
+
+
+def left_over(steps: Sequence[RecomputedStep], vectors: Sequence[Flat]) -> Left:
+    """Published gradients less these vectors, in units of the declared noise."""
+    return Left(tuple((s.published - v) / s.noise_std for s, v in zip(steps, vectors, strict=True)))
 
 
 def judge_noise(
     steps: Sequence[RecomputedStep],
-    vectors: Sequence[Array],
+    vectors: Sequence[Flat],
     layers: Sequence[Layer],
     compared: int = 0,
     more: Sequence[Look] = (),
@@ -302,44 +384,48 @@ def judge_noise(
     squares alone are known."""
     z = left_over(steps, vectors)
     pairs = list(zip(steps, vectors, strict=True))
-    none = all(np.linalg.norm(s.published - v) <= 3.0 * s.tolerance for s, v in pairs)
+    none = all((s.published - v).norm <= 3.0 * s.tolerance for s, v in pairs)
     if none:
         others: tuple[CheckKey, ...] = ("noise-steps", "noise-layers", "noise-rows")
         return [_noise_size(z, steps, none, (), compared), *(unchecked(key, "no-noise") for key in others)]
     between = between_steps(z, steps, layers, compared)
     if between.status == "failed":
-        z, more = z[:1], ()  # the others are no news
+        z, more = z.some([0]), ()  # the others are no news
     size = _noise_size(z, steps, none, more, compared)
     if size.at_steps:  # the other steps may still be as declared
         left = [i for i, step in enumerate(steps) if step.index not in size.at_steps]
-        z, more = z[left or [0]], [one for one in more if one.index not in size.at_steps]
+        z, more = z.some(left or [0]), [one for one in more if one.index not in size.at_steps]
     squares, entries = _squares(z, more)
     ratio = math.sqrt(float(squares.sum() / entries.sum()))
     layered = _noise_layers(z, layers, size.status == "failed", ratio, more)
-    rows = _noise_rows(z / max(ratio, 1.0e-300), layers)
+    rows = _noise_rows(z.over(max(ratio, 1.0e-300)), layers)
     if all(one.status != "failed" for one in (between, size, layered, rows)):
-        equal, expected, p = equal_entries(z)
+        equal, expected, p = equal_entries(z.sample(EQUAL_ENTRIES))
         if p < SHARE and equal > _EQUAL * expected and not any(_rounded(s.published) for s in steps):
             size = failed("noise-size", "noise-values-repeat", value=float(equal), expected=expected, p_value=p)
     return [between, size, layered, rows]
 
 
-def _rounded(published: Array) -> bool:
+def _rounded(published: Flat) -> bool:
     """Whether what was published has half precision, so that equal entries say nothing about the noise."""
-    single = published.astype(np.float32)
-    with np.errstate(over="ignore"):
-        half = single.astype(np.float16).astype(np.float32)
-    return bool(np.array_equal(half, single) or not np.any(single.view(np.uint32) & 0xFFFF))
+    halves = cut = True
+    for place in published.blocks():
+        single = published.part(place).astype(np.float32)
+        with np.errstate(over="ignore"):
+            half = single.astype(np.float16).astype(np.float32)
+        halves = halves and np.array_equal(half, single)
+        cut = cut and not np.any(single.view(np.uint32) & 0xFFFF)
+    return halves or cut
 
 
-def _squares(z: Array, more: Sequence[Look]) -> tuple[Array, Array]:
+def _squares(z: Left, more: Sequence[Look]) -> tuple[Array, Array]:
     """Sums of squares of what is left at each step, and the numbers of entries."""
-    squares = [*np.sum(z**2, axis=1).tolist(), *(float(one.by_layer[0].sum()) for one in more)]
-    return np.array(squares), np.array([*[z.shape[1]] * len(z), *(float(one.by_layer[1].sum()) for one in more)])
+    squares = [*z.squares(), *(float(one.by_layer[0].sum()) for one in more)]
+    return np.array(squares), np.array([*[z.entries] * len(z), *(float(one.by_layer[1].sum()) for one in more)])
 
 
 def _noise_size(
-    z: Array, steps: Sequence[RecomputedStep], none: bool, more: Sequence[Look], compared: int
+    z: Left, steps: Sequence[RecomputedStep], none: bool, more: Sequence[Look], compared: int
 ) -> CheckOutcome:
     each, sizes = _squares(z, more)
     squares, entries = float(each.sum()), float(sizes.sum())
@@ -348,10 +434,11 @@ def _noise_size(
     bad = p < SHARE and abs(ratio - 1.0) > LEAST
     if not bad and (odd_steps := _odd_steps(each, sizes, [*steps[: len(z)], *more], compared)) is not None:
         return odd_steps
-    tails = float(np.mean(z**4)) / max(float(np.mean(z**2)), 1.0e-300) ** 2
-    odd = (tails - 3.0) / math.sqrt(24.0 / z.size)
-    shape = shape_p_value(z)
-    if not bad and ((z.size >= _MANY and abs(odd) > _ODD_TAILS) or shape < SHARE):
+    size = len(z) * z.entries
+    tails = z.mean(4) / max(z.mean(2), 1.0e-300) ** 2
+    odd = (tails - 3.0) / math.sqrt(24.0 / size)
+    shape = shape_p_value(z.sample(_SHAPE))
+    if not bad and ((size >= _MANY and abs(odd) > _ODD_TAILS) or shape < SHARE):
         p = min(normal_p_value(odd), shape)
         return failed("noise-size", "noise-not-normal", value=tails, expected=3.0, p_value=p)
     if bad:
@@ -397,12 +484,12 @@ def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFindin
     return "noise-size"
 
 
-def _noise_layers(z: Array, layers: Sequence[Layer], bad: bool, ratio: float, more: Sequence[Look]) -> CheckOutcome:
+def _noise_layers(z: Left, layers: Sequence[Layer], bad: bool, ratio: float, more: Sequence[Look]) -> CheckOutcome:
     """`bad` : whether the size of the noise, `ratio` times the declared one, is a fault already."""
     if len(layers) < 2:
         return passed("noise-layers", "one-layer")
-    squares = np.array([float(np.sum(z[:, layer.place] ** 2)) for layer in layers])
-    dofs = np.array([float(z[:, layer.place].size) for layer in layers])
+    dofs = np.array([float(len(z) * (layer.place.stop - layer.place.start)) for layer in layers])
+    squares = np.array([z.mean(2, layer.place) for layer in layers]) * dofs
     squares, dofs = (np.sum([own, *(one.by_layer[i] for one in more)], axis=0) for i, own in enumerate((squares, dofs)))
     ratios = np.sqrt(squares / dofs)
     p = np.minimum(1.0, size_p_value(squares, dofs) * len(layers))
@@ -426,16 +513,18 @@ class _RowTest(NamedTuple):
     line: int = 0
 
 
-def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
+def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
     """Rows and columns of weight matrices: their noise is shared by none, and missing in none; nor does that of a
     parameter add up to nothing, as if centred. z : unit variance."""
     tests: list[_RowTest] = []
     for layer in layers:
         name = (layer.name,)
-        tests.append(_cancels(z[:, layer.place].T, name))
+        some = z.some(range(max(1, min(len(z), _AT_ONCE // (layer.place.stop - layer.place.start)))))
+        part = some.part(layer.place)
+        tests.append(_cancels(part.T, name))
         if len(layer.shape) < 2 or layer.shape[0] < 2:
             continue
-        block = z[:, layer.place].reshape(len(z), layer.shape[0], -1)
+        block = part.reshape(len(some), layer.shape[0], -1)
         kinds: tuple[tuple[Array, CheckFinding, CheckFinding], ...] = (
             (block.transpose(1, 0, 2), "rows-share-noise", "odd-row"),
             (block.transpose(2, 0, 1), "columns-share-noise", "odd-column"),
@@ -474,32 +563,29 @@ def _odd_line(lines: Array, finding: CheckFinding, layer: tuple[str, ...]) -> _R
     return _RowTest(min(1.0, float(own[odd])), finding, layer, math.sqrt(float(np.mean(lines[odd] ** 2))), odd)
 
 
-def _same_seed(z: Array, layers: Sequence[Layer]) -> list[_RowTest]:
+def _same_seed(z: Left, layers: Sequence[Layer]) -> list[_RowTest]:
     """Parameters whose noise begins alike, as if each was drawn from the same seed."""
     some = [layer for layer in layers if layer.place.stop - layer.place.start >= _FEW_ENTRIES][:_MOST_LAYERS]
     found = []
     for first, second in itertools.combinations(some, 2):
         size = min(layer.place.stop - layer.place.start for layer in (first, second))
-        one, two = (z[:, layer.place.start : layer.place.start + size].reshape(-1) for layer in (first, second))
+        one, two = (z.part(slice(layer.place.start, layer.place.start + size)).reshape(-1) for layer in (first, second))
         cosine = float(one @ two) / max(float(np.linalg.norm(one) * np.linalg.norm(two)), 1.0e-300)
         p = float(cosine_p_value(np.array([cosine]), one.size)[0])
         found.append(_RowTest(p, "layers-share-noise", (first.name, second.name), cosine))
     return found
 
 
-def between_steps(
-    z: Array, steps: Sequence[RecomputedStep], layers: Sequence[Layer], compared: int = 0
-) -> CheckOutcome:
+def between_steps(z: Left, steps: Sequence[RecomputedStep], layers: Sequence[Layer], compared: int = 0) -> CheckOutcome:
     """Whether what is left of different steps is uncorrelated. `compared` : steps among which these were chosen, those
     that look alike among them."""
     if len(steps) < 2:
         return unchecked("noise-steps", "one-step")
     # Where layers differ in noise, fewer entries count.
-    sums = np.array([float(np.mean(z[:, layer.place] ** 2)) for layer in layers])
+    sums = np.array([z.mean(2, layer.place) for layer in layers])
     sizes = np.array([layer.place.stop - layer.place.start for layer in layers])
     d = int(float(sizes @ sums) ** 2 / max(float(sizes @ sums**2), 1.0e-300) + 0.5)
-    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1.0e-300)
-    cosines = (unit @ unit.T)[np.triu_indices(len(steps), 1)]
+    cosines = z.cosines()
     tests = cosines.size + 1
     p_pair = float(np.min(cosine_p_value(cosines, d)))
     # Noise that is a little alike everywhere: all pairs together, nearly normal with variance 1/d each.
@@ -532,7 +618,7 @@ class Explanation(NamedTuple):
     """What the published gradients are instead of `expected`: the check that fails, and the vectors."""
 
     outcome: CheckOutcome
-    vectors: tuple[Array, ...]
+    vectors: tuple[Flat, ...]
 
 
 def judge(
@@ -611,7 +697,7 @@ def _judge_noisy(
 ) -> list[CheckOutcome]:
     looks = [*(look(step, layers, clip_norm) for step in steps), *more]
     why = _noisy_fault(steps, looks, clip_norm)
-    vectors = [s.expected for s in steps] if why is None else why.vectors
+    vectors = [s.expected for s in steps] if why is None else [vector.kept() for vector in why.vectors]
     repeats = between_steps(left_over(steps, vectors), steps, layers, compared)
     if repeats.status == "failed" and abs(repeats.value or 0.0) >= _REPEATED:
         # Tests over several steps count the same noise several times; what one step says holds.
@@ -632,21 +718,21 @@ def _judge_noisy(
 
 def _plain_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Explanation | None:
     """Without noise: None if all residuals are rounding; otherwise the first explanation that fits to rounding."""
-    if all(np.linalg.norm(step.residual) <= step.tolerance for step in steps):
+    if all(step.residual.norm <= step.tolerance for step in steps):
         return None
     for known in _clipping_faults(steps, clip_norm):
         pairs = list(zip(steps, known.vectors, strict=True))
-        if all(np.linalg.norm(step.published - vector) <= 3.0 * step.tolerance for step, vector in pairs):
+        if all((step.published - vector).norm <= 3.0 * step.tolerance for step, vector in pairs):
             return known
     factors = np.array([_factor(step.published, step.expected) for step in steps])
     scaled = [factor * step.expected for factor, step in zip(factors, steps, strict=True)]
     if all(
-        np.linalg.norm(step.published - vector) <= 3.0 * max(1.0, abs(factor)) * step.tolerance
+        (step.published - vector).norm <= 3.0 * max(1.0, abs(factor)) * step.tolerance
         for step, vector, factor in zip(steps, scaled, factors, strict=True)
     ):
         return _scaled(steps, factors, scaled)
-    worst = max(steps, key=lambda step: float(np.linalg.norm(step.residual)) / max(step.largest, 1.0e-300))
-    excess = float(np.linalg.norm(worst.residual)) / max(worst.largest, 1.0e-300)
+    worst = max(steps, key=lambda step: step.residual.norm / max(step.largest, 1.0e-300))
+    excess = worst.residual.norm / max(worst.largest, 1.0e-300)
     outcome = failed("members", "members-differ", at_steps=(worst.index,), value=excess, expected=0.0)
     return Explanation(outcome, tuple(step.expected for step in steps))
 
@@ -682,7 +768,7 @@ def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_no
         return None
     option, p = best
     if option is constant:
-        norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
+        norms = np.array([step.published.norm for step in steps])
         held = norms > (1.0 - SAME) * norms.max()
         if slope < 1.0 and held.sum() > 1:  # with noise on them, norms agree by clipping only
             return _clipped_whole(norms.max(), int(held.sum()), [slope], scaled, p)
@@ -692,24 +778,26 @@ def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_no
     return Explanation(outcome, option.vectors)
 
 
-def _clipped_otherwise(step: RecomputedStep, clip_norm: float | None) -> list[tuple[CheckFinding, Array]]:
+def _clipped_otherwise(step: RecomputedStep, clip_norm: float | None) -> list[tuple[CheckFinding, Flat]]:
     """The gradients that other ways of clipping would publish."""
-    if clip_norm is None:
+    if clip_norm is None or step.otherwise is None:
         return []
+    others = step.otherwise()
     return [
-        ("unclipped", step.unclipped),
-        ("clipped-mean", _clipped(step.unclipped, clip_norm)),
-        ("clipped-by-layer", step.by_layer),
-        *(("clipped-wider", wider) for wider in step.wider),
+        ("unclipped", others.unclipped),
+        ("clipped-mean", _clipped(others.unclipped, clip_norm)),
+        ("clipped-by-layer", others.by_layer),
+        *(("clipped-wider", wider) for wider in others.wider),
     ]
 
 
 def _clipping_faults(steps: Sequence[RecomputedStep], clip_norm: float | None) -> list[Explanation]:
     if clip_norm is None:
         return []
-    short = all(float(np.linalg.norm(step.unclipped)) <= clip_norm for step in steps)  # then both are the same
-    found = []
-    for same in zip(*(_clipped_otherwise(step, clip_norm) for step in steps), strict=True):
+    found, others = [], [_clipped_otherwise(step, clip_norm) for step in steps]
+    # Then both are the same.
+    short = all(step.otherwise is not None and step.otherwise().unclipped.norm <= clip_norm for step in steps)
+    for same in zip(*others, strict=True):
         finding: CheckFinding = "unclipped-or-mean" if short and same[0][0] == "unclipped" else same[0][0]
         outcome = failed("clipping", finding, norm=clip_norm)
         found.append(Explanation(outcome, tuple(vector for _, vector in same)))
@@ -730,7 +818,7 @@ def _own_size_part(looks: Sequence[Look]) -> tuple[float, float]:
     return along, math.sqrt(sum(one.own_size**2 * float(one.squares[0]) for one in looks))
 
 
-def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[Array]) -> Explanation:
+def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[Flat]) -> Explanation:
     """The published gradients are the expected ones times a factor each."""
     low, high = float(factors.min()), float(factors.max())
     if high - low <= SAME * max(abs(high), abs(low)):
@@ -738,7 +826,7 @@ def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[A
     own = np.array([step.divisor / step.size if step.size else 1.0 for step in steps])
     if np.allclose(factors, own, rtol=SAME):
         return Explanation(_OWN_SIZE, tuple(vectors))
-    norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
+    norms = np.array([step.published.norm for step in steps])
     cut = factors < 1.0 - SAME
     if high <= 1.0 + SAME and np.ptp(norms[cut]) <= SAME * norms[cut].max():
         return _clipped_whole(float(norms[cut].max()), int(cut.sum()), factors[cut].tolist(), tuple(vectors), None)
@@ -754,7 +842,7 @@ def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[A
 
 
 def _clipped_whole(
-    norm: float, clipped: int, factors: Sequence[float], vectors: tuple[Array, ...], p: float | None
+    norm: float, clipped: int, factors: Sequence[float], vectors: tuple[Flat, ...], p: float | None
 ) -> Explanation:
     outcome = failed(
         "whole-clip",
@@ -772,7 +860,7 @@ def _clipped_whole(
 
 
 def _constant_factor(
-    steps: Sequence[RecomputedStep], factor: float, error: float, vectors: tuple[Array, ...]
+    steps: Sequence[RecomputedStep], factor: float, error: float, vectors: tuple[Flat, ...]
 ) -> Explanation:
     sizes = {step.size for step in steps}
     finding, size = factor_finding(factor, error, sizes.pop() if len(sizes) == 1 else None)
@@ -842,7 +930,7 @@ def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
         return passed("whole-clip")
     # Factors of single steps that differ: chi-squared around the pooled one.
     slopes = np.array([_factor(step.published, step.expected) for step in steps])
-    errors = np.array([step.noise_std / max(float(np.linalg.norm(step.expected)), 1.0e-300) for step in steps])
+    errors = np.array([step.noise_std / max(step.expected.norm, 1.0e-300) for step in steps])
     if float(errors.max()) > 0.5 / SURE:
         return unchecked("whole-clip", "hidden-by-noise")
     squares = float(np.sum(((slopes - 1.0) / errors) ** 2))
@@ -861,8 +949,7 @@ def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
 
 
 def _clipping(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float) -> CheckOutcome:
-    moved = any(float(np.linalg.norm(step.unclipped - step.expected)) > step.tolerance for step in steps)
-    if not moved and not any(one.moved for one in looks):
+    if not any(step.moved for step in steps) and not any(one.moved for one in looks):
         return unchecked("clipping", "none-to-clip", norm=clip_norm)
     if looks and 1.0 + limits(looks, clip_norm=clip_norm).clip_norm > _TWICE:
         seen = math.sqrt(float(np.sum([one.squares[1:] for one in looks], axis=0).min()))
@@ -873,7 +960,7 @@ def _clipping(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm:
 
 def _members(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
-        worst = max(float(np.linalg.norm(s.residual)) / max(s.largest, 1.0e-300) for s in steps)
+        worst = max(s.residual.norm / max(s.largest, 1.0e-300) for s in steps)
         return passed("members", value=worst, expected=0.0)
     found = _members_test(steps, 1.0)
     if found is None:
@@ -934,9 +1021,9 @@ def _others_left(test: _MembersTest) -> CheckOutcome:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _factor(published: Array, expected: Array) -> float:
-    length = float(expected @ expected)
-    return float(published @ expected) / length if length > 0.0 else math.inf
+def _factor(published: Flat, expected: Flat) -> float:
+    length = expected @ expected
+    return published @ expected / length if length > 0.0 else math.inf
 
 
 def _pooled_factor(looks: Sequence[Look]) -> tuple[float, float]:
@@ -947,6 +1034,6 @@ def _pooled_factor(looks: Sequence[Look]) -> tuple[float, float]:
     return 1.0 + sum(float(one.toward[0]) for one in looks) / weight, 1.0 / math.sqrt(weight)
 
 
-def _clipped(vector: Array, norm: float) -> Array:
-    length = float(np.linalg.norm(vector))
+def _clipped(vector: Flat, norm: float) -> Flat:
+    length = vector.norm
     return vector if length <= norm else vector * (norm / length)

@@ -27,6 +27,7 @@ from gmip.auditing.run_check import (
     unchecked,
 )
 from gmip.auditing.schema import BeyondReach, CheckOutcome
+from gmip.stats.flat import Flat
 from gmip.stats.record_tests import bernstein_p_value, size_p_value
 
 Array = NDArray[np.float64]
@@ -42,8 +43,8 @@ class SampledStep:
 
     Attributes
     ----------
-    published : shape (d,); centre : its mean over all batches of that size, by the members' (clipped) gradients, (d,).
-    mean : the members' mean (clipped) gradient, shape (d,).
+    published, centre : of length d, and its mean over all batches of that size, by the members' (clipped) gradients.
+    mean : the members' mean (clipped) gradient, of length d.
     along : variance of the published gradient in the direction of `centre`, noise left out; largest : the most that
         one record moves it in that direction.
     spread, spread_squares : trace of its covariance and of the square of that, noise left out.
@@ -53,9 +54,9 @@ class SampledStep:
     """
 
     index: int
-    published: Array
-    centre: Array
-    mean: Array
+    published: Flat
+    centre: Flat
+    mean: Flat
     along: float
     largest: float
     spread: float
@@ -110,14 +111,14 @@ def _scale(steps: Sequence[SampledStep], poisson: bool) -> tuple[CheckOutcome, l
     return passed("scale", value=slope, error=error, expected=1.0, p_value=p), reach
 
 
-def _along(steps: Sequence[SampledStep], vectors: Sequence[Array]) -> tuple[float, float, float]:
+def _along(steps: Sequence[SampledStep], vectors: Sequence[Flat]) -> tuple[float, float, float]:
     """(coefficient, standard error, p-value of 0) of what is left on these vectors, each along the step's centre."""
     weight, total, most = 0.0, 0.0, 0.0
     for step, vector in zip(steps, vectors, strict=True):
-        length, variance = float(np.linalg.norm(vector)), step.along + step.noise_std**2
+        length, variance = vector.norm, step.along + step.noise_std**2
         if length > 0.0 and variance > 0.0:
             weight += length**2 / variance
-            total += float((step.published - step.centre) @ vector) / variance
+            total += (step.published - step.centre) @ vector / variance
             most = max(most, length * step.largest / variance)
     if weight == 0.0:
         return 0.0, math.inf, 1.0
@@ -129,18 +130,18 @@ def _size(steps: Sequence[SampledStep]) -> tuple[CheckOutcome, list[BeyondReach]
     found, mean, variance, information = 0.0, 0.0, 0.0, 0.0
     for step in steps:
         left, tau2 = step.published - step.centre, step.noise_std**2
-        d, k = left.size, step.left.size
+        d, k = len(left), step.left.size
         if k:
             share = tau2 / (step.variances + tau2)
             found += float(np.sum(share * step.left**2 / (step.variances + tau2)))
-            found += max(float(left @ left) - float(step.left @ step.left), 0.0) / tau2
+            found += max(left @ left - float(step.left @ step.left), 0.0) / tau2
             mean += float(share.sum()) + d - k
             variance += 2.0 * (float(np.sum(share**2)) + d - k) + step.peaks
             information += float(np.sum(share**2)) + d - k
         else:
             each = step.spread / d + tau2
             share0 = tau2 / each
-            found += share0 * float(left @ left) / each
+            found += share0 * left @ left / each
             mean += share0 * d
             squares = step.spread_squares + 2.0 * tau2 * step.spread + d * tau2 * tau2
             variance += 2.0 * (share0 / each) ** 2 * squares + step.peaks
@@ -168,7 +169,7 @@ def _between(steps: Sequence[SampledStep]) -> CheckOutcome:
     for i, first in enumerate(steps):
         for second in steps[i + 1 :]:
             a, b = first.published - first.centre, second.published - second.centre
-            d, x, y = a.size, first.noise_std**2, second.noise_std**2
+            d, x, y = len(a), first.noise_std**2, second.noise_std**2
             # Cross terms of sampling are bounded by Cauchy and Schwarz.
             mixed = math.sqrt(first.spread_squares * second.spread_squares)
             deviation = math.sqrt(mixed + x * second.spread + y * first.spread + d * x * y)
@@ -177,9 +178,9 @@ def _between(steps: Sequence[SampledStep]) -> CheckOutcome:
                 continue
             pairs += 1
             # One-sided: noise that is used again adds up, while batches of one epoch exclude each other.
-            p = 0.5 * math.erfc(float(a @ b) / deviation / math.sqrt(2.0))
+            p = 0.5 * math.erfc(a @ b / deviation / math.sqrt(2.0))
             if p < worst[0]:
-                worst = (p, float(a @ b) / max(same, 1.0e-300), first.index, second.index)
+                worst = (p, a @ b / max(same, 1.0e-300), first.index, second.index)
     if not pairs:
         return unchecked("noise-steps", "hidden-by-batches")
     p, strength, one, other = worst

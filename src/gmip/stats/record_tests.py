@@ -55,7 +55,7 @@ def shape_p_value(entries: Array) -> float:
 
 
 _EQUAL = 2.0e-6  # of the size of the noise: entries are equal; some roundings of float32
-_MOST_ENTRIES = 100_000
+EQUAL_ENTRIES = 100_000  # of which repetitions are counted
 
 
 def equal_entries(entries: Array) -> tuple[int, float, float]:
@@ -67,7 +67,7 @@ def equal_entries(entries: Array) -> tuple[int, float, float]:
     in the mean; a gap of the absolute value has the density 1/sqrt(pi) at 0.
     """
     flat = np.ravel(entries)
-    flat = np.sort(np.abs(flat[:: -(-flat.size // _MOST_ENTRIES)]))
+    flat = np.sort(np.abs(flat[:: -(-flat.size // EQUAL_ENTRIES)]))
     size = math.sqrt(float(np.mean(np.square(flat))))
     expected = flat.size**2 * _EQUAL / math.sqrt(math.pi)
     found = int(np.count_nonzero(np.diff(flat) < _EQUAL * size))

@@ -64,7 +64,12 @@ def test_layers_whose_gradients_are_never_held(monkeypatch, kind, clip_norm):
     (_, pieces), *_ = gradients.pieces(examples)
     assert sum(piece.entries for piece in pieces) < 0.7 * gradients.num_params
     sets = examples[range(4)], examples[range(4, 6)]
-    for strip, ready, pairs, per_pair in ((2**23, 2**25, 2**22, 32), (50, 300, 20, 32), (200, 1, 1, 1e9)):
+    for strip, ready, pairs, per_pair in (
+        (2**23, 2**25, 2**22, 32),
+        (50, 300, 20, 32),
+        (200, 1, 1, 1e9),
+        (200, 1, 20, -1e9),
+    ):
         for name, value in (("_STRIP", strip), ("_READY", ready), ("_PAIRS", pairs), ("_PER_PAIR", per_pair)):
             monkeypatch.setattr(ghost, name, value)
         assert relative(gram(gradients, sets, vectors), every @ every.T) < 1e-12
@@ -76,6 +81,14 @@ def test_layers_whose_gradients_are_never_held(monkeypatch, kind, clip_norm):
             < 1e-12
         )
         torch.testing.assert_close(gradients.rows(examples), rows, rtol=1e-10, atol=1e-12)
+        weights, sums = torch.randn(2, 6, dtype=torch.float64), torch.zeros(2, rows.shape[1], dtype=torch.float64)
+        parts = [part for piece in pieces for part in piece.apart()]
+        assert len(parts) == len(gradients.names)
+        for part in parts:
+            part.add_to(sums, weights)
+        torch.testing.assert_close(sums, weights @ rows, rtol=1e-10, atol=1e-12)
+        squares = torch.stack([part.squared_norms() for part in parts]).sum(0)
+        torch.testing.assert_close(squares, rows.square().sum(1), rtol=1e-10, atol=1e-12)
 
 
 def turned():

@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 import gmip
+from gmip.attacks import gradients
 from gmip.auditing import check_run, recompute
 from gmip.auditing.schema import BeyondReach, RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.report.check_words import headline, sentence
+from gmip.stats import flat
 from gmip.tasks import Task
 from gmip.trace import Trace
 from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
@@ -387,7 +389,9 @@ def test_large_models_in_single_precision_have_the_same_findings(
 ) -> None:
     record_run(task, tmp_path, NOISY, FAULTS[fault] if fault else Fault(), seed=100)
     double = check_run(task, tmp_path)
-    monkeypatch.setattr(recompute, "_LARGE", 0)
+    monkeypatch.setattr(gradients, "_LARGE", 0)
+    monkeypatch.setattr(flat, "BLOCK", 100)  # and block by block
+    monkeypatch.setattr(recompute, "BLOCK", 100)
     single = check_run(task, tmp_path)
     found, expected = ([(one.check, one.finding) for one in run.outcomes] for run in (single, double))
     assert found == expected

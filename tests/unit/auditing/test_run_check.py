@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
-from gmip.auditing.run_check import WIDER, Layer, RecomputedStep, judge_noise, limits, look
+from gmip.auditing.run_check import WIDER, Clippings, Layer, RecomputedStep, judge_noise, limits, look
 from gmip.auditing.schema import CheckOutcome
 from gmip.report.check_words import sentence
+from gmip.stats.flat import Flat
 
 LAYERS = [
     Layer(name="0.weight", place=slice(0, 200), shape=(10, 20)),
@@ -20,15 +22,13 @@ LAYERS = [
 
 def steps(noise: np.ndarray) -> list[RecomputedStep]:
     """Steps of nothing but noise, declared as of size 1."""
-    zero = np.zeros(noise.shape[1])
+    zero = Flat.of(np.zeros(noise.shape[1]))
     return [
         RecomputedStep(
             index=index,
-            published=row,
+            published=Flat.of(row),
             expected=zero,
-            unclipped=zero,
-            by_layer=zero,
-            wider=np.zeros((0, noise.shape[1])),
+            otherwise=None,
             noise_std=1.0,
             size=10,
             divisor=10.0,
@@ -78,7 +78,7 @@ def test_noise_whose_values_repeat(change):
     published = change(noise) + 1.0e-3 * np.random.default_rng(6).normal(size=410)  # and the gradient is not zero
     made = steps(published)
     mean = 1.0e-3 * np.random.default_rng(6).normal(size=410)
-    found = {one.check: one for one in judge_noise(made, [mean] * len(made), LAYERS)}
+    found = {one.check: one for one in judge_noise(made, [Flat.of(mean)] * len(made), LAYERS)}
     assert found["noise-size"].finding == "noise-values-repeat"
 
 
@@ -149,14 +149,13 @@ def clipped_steps(seed: int, *, scale: float, times: float, noise: float, count:
                 for layer in LAYERS
             ]
         )
+        wider = tuple(Flat.of(mean(wide)) for wide in WIDER)
         made.append(
             RecomputedStep(
                 index=index,
-                published=scale * mean(times) + noise * 0.02 * rng.normal(size=410),
-                expected=mean(1.0),
-                unclipped=mean(np.inf),
-                by_layer=by_layer,
-                wider=np.stack([mean(wide) for wide in WIDER]),
+                published=Flat.of(scale * mean(times) + noise * 0.02 * rng.normal(size=410)),
+                expected=Flat.of(mean(1.0)),
+                otherwise=partial(Clippings, Flat.of(mean(np.inf)), Flat.of(by_layer), wider),
                 noise_std=0.02,
                 size=20,
                 divisor=20.0,

@@ -8,6 +8,7 @@ import pytest
 from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import RunCheck
 from gmip.report import check_words
+from gmip.stats.flat import Flat
 
 
 def step(entries: int, ratio: float) -> SampledStep:
@@ -16,8 +17,9 @@ def step(entries: int, ratio: float) -> SampledStep:
     left *= ratio * np.sqrt(entries) / np.linalg.norm(left)
     centre, none = np.eye(1, entries)[0] * 50.0, np.zeros(0)
     moments = {"along": 0.0, "largest": 0.0, "spread": 0.0, "spread_squares": 0.0, "peaks": 0.0}
-    vectors = {"published": centre + left, "centre": centre, "mean": centre, "variances": none, "left": none}
-    return SampledStep(index=0, noise_std=1.0, size=10, **vectors, **moments)
+    vectors = {"published": centre + left, "centre": centre, "mean": centre}
+    known = {name: Flat.of(vector) for name, vector in vectors.items()}
+    return SampledStep(index=0, noise_std=1.0, size=10, variances=none, left=none, **known, **moments)
 
 
 @pytest.mark.parametrize(("entries", "ratio", "status"), [(686, 0.954, "unchecked"), (20_000, 0.995, "passed")])

@@ -38,7 +38,7 @@ from gmip.attacks.glir.scoring import (
 )
 from gmip.attacks.glir.selfplay import Play, PlayedRun, StepFound, background_needed
 from gmip.attacks.glir.step_fits import GramView, Setting, StepView, View, stack
-from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import (
     Route,
@@ -60,6 +60,7 @@ from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_ti
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
+from gmip.stats.flat import Flat
 from gmip.stats.scores import Fact
 from gmip.store import NOWHERE
 from gmip.tasks import Task
@@ -176,7 +177,7 @@ class StepJob(NamedTuple):
         return self.whole.step.parameters
 
     @property
-    def gradient(self) -> NDArray[Any]:
+    def gradient(self) -> NDArray[Any] | Flat:
         """The published mean."""
         return self.whole.vector
 
@@ -189,6 +190,12 @@ class StepWork(StripWork):
     seed: int
     route: Route
     run: PlayedRun | None
+    single: bool = False
+
+    @property
+    def precision(self) -> torch.dtype:
+        """That of the products."""
+        return torch.float32 if self.single else torch.float64
 
     @property
     def by_products(self) -> bool:
@@ -584,9 +591,8 @@ class GLiR(StepAttack):
         single = single and play is not None and self.ridge is None and self.projection is None
         if single:
             grid = [setting for setting in grid if setting[1] == 0.0 or setting[1] >= _COARSE]
-        gradients = PerExampleGradients.for_trace(
-            model, task.loss, header, memory_limit=self.memory_limit, dtype=torch.float32 if single else torch.float64
-        )
+        dtype = torch.float32 if single else precision_for(header.num_params)
+        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit, dtype=dtype)
         steps = unclipped(trace, steps, gradients, who.background)
         plan, cost = GlirPlan(len(who.background), self.projection), None
         if progress.budget.limited and len(who.background):
@@ -596,7 +602,7 @@ class GLiR(StepAttack):
         joint, run = method == "joint", self._played_run(trace, who, play, method, grid)
         sizes = len(who.background), len(who.candidates)
         route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=plan.projection)
-        pieces = StepWork(gradients, (who.background, who.candidates), plan.projection, self.seed, route, run)
+        pieces = StepWork(gradients, (who.background, who.candidates), plan.projection, self.seed, route, run, single)
         believed = self.doubt != "noise"
         return StepSource(pieces, trace, steps, plan, cost, progress, believed, method, grid, told)
 
