@@ -43,7 +43,7 @@ from gmip.attacks.step_vectors import (
     worth_sharing,
 )
 from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_time
-from gmip.errors import InvalidArgument, warn
+from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.stats.flat import Flat
 from gmip.store import NOWHERE, Store
@@ -597,12 +597,15 @@ class Decode(StepAttack):
             )
 
     def _decoded(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
-        *first, last = self._attempts(task, trace, who)
-        for attempt in first:
-            found = self._solved(attempt, work)
-            if found[0].explained:
-                return found
-        return self._solved(last, work)
+        first, *rest = self._attempts(task, trace, who)
+        found, chosen = self._solved(first, work)
+        for attempt in () if found.explained else rest:
+            try:
+                return self._solved(attempt, work)
+            except UnsupportedModel as late:  # what was found without background counts, and is said to be cut
+                why = f"{late.problem}; decoding did without background records, which tell of unlisted members."
+                chosen = chosen._replace(cut_short=True, left_out=f"{chosen.left_out} {why}".strip())
+        return found, chosen
 
     def _attempts(self, task: Task, trace: Trace, who: AttackedRecords) -> list[_Attempt]:
         """How to decode the run, first what is cheaper and does where the list explains the sums."""

@@ -257,7 +257,7 @@ class Speed(NamedTuple):
         for _ in range(4):
             square = square @ square * (1.0 / 512.0)
         rate = 8.0 * 512.0**3 / (time.perf_counter() - start)
-        return cls(record, rate, row, min(pair, size / rate))  # of few records products are slow
+        return cls(record, rate, row, pair)
 
     def seconds(self, *, records: float, work: float) -> float:
         """The time that so many gradients and operations take."""

@@ -283,6 +283,16 @@ def test_a_list_that_explains_all_needs_no_background(tmp_path, monkeypatch):
     assert float(Decode().run(task, trace, half, background).facts["coverage"]) < 0.9
     assert seen[1] == 0 < seen[2]
 
+    def no_time(attack: str, needed: float, left: float) -> None:
+        if len(seen) == 4:
+            raise UnsupportedModel("There is no time")
+
+    monkeypatch.setattr(listed_steps, "check_time", no_time)
+    with pytest.warns(GmipWarning) as caught:
+        late = Decode().run(task, trace, half, background, budget="1h")
+    assert "no time; decoding did without background records" in str(caught[0].message)
+    assert len(seen) == 4 and late.cut_short and late.facts["coverage"] == 1.0
+
 
 def test_progress_moves_while_a_step_lasts(tmp_path, monkeypatch):
     """And it never goes back."""
