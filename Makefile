@@ -76,7 +76,7 @@ bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/glir.py
 
-reproduce: $(VENV)/.dev ## the paper's experiments on the data in GMIP_DATA, 40 CPU minutes; QUICK=1 OUT=runs/quick for fewer settings
+reproduce: $(VENV)/.dev ## the paper's experiments on the data in GMIP_DATA, 40 CPU minutes; QUICK=1 OUT=runs/quick for 3
 	$(BIN)/python -m reproduction $(if $(QUICK),--quick) --out $(OUT)
 
 clean: ## remove all that the other targets made, .venv too

@@ -22,6 +22,10 @@ def _run(run: Callable[[Any], list[Row]], cell: Cell) -> list[Row]:
     return [{"data": "generated"} | row for row in run(cell)]
 
 
+def _named(text: str) -> str:
+    return text.replace("Purchase", "Stand-in")
+
+
 def _labelled(experiment: Experiment) -> Experiment:
     """The experiment with the cells of Purchase alone, and the label in its table, claims and figures."""
 
@@ -29,18 +33,24 @@ def _labelled(experiment: Experiment) -> Experiment:
         return [dataclasses.replace(cell, task=STAND_IN) for cell in experiment.cells(quick) if cell.task == "purchase"]
 
     def drawings(rows: Sequence[Row]) -> list[Drawing]:
-        found = experiment.drawings(rows)
+        from matplotlib.text import Text
+
+        # Beside the paper's own figure it would pass for a measurement of it.
+        found = [each for each in experiment.drawings(rows) if each.name != "beside"]
         for each in found:
+            for text in each.figure.findobj(Text):
+                text.set_text(_named(text.get_text()))
             each.figure.suptitle(_LABEL)
-        return [each._replace(alt=f"{_LABEL}. {each.alt}") for each in found]
+        return [each._replace(alt=f"{_LABEL}. {_named(each.alt)}") for each in found]
 
     def table(rows: Sequence[Row]) -> Table:
         found = experiment.table(rows)
-        return dataclasses.replace(found, caption=f"{_LABEL}. {found.caption}")
+        body = tuple(tuple(dataclasses.replace(cell, text=_named(cell.text)) for cell in row) for row in found.rows)
+        return dataclasses.replace(found, caption=f"{_LABEL}. {found.caption}", rows=body)
 
     def claims(rows: Sequence[Row]) -> list[Claim]:
         return [
-            dataclasses.replace(each, what=each.what.replace("Purchase", "Stand-in"), ours=True)
+            dataclasses.replace(each, what=_named(each.what), measured=_named(each.measured), ours=True)
             for each in experiment.claims(rows)
         ]
 

@@ -263,7 +263,10 @@ def _free(rows: Sequence[Row], task: str) -> Claim:
     mine = {key: [row for row in rows if (row["task"], row["accounting"]) == (task, key)] for key in _PAIRS}
     quiet = {key: sorted({row["mu"] for row in each if row["noise_std"] == 0.0}) for key, each in mine.items()}
     published = TARGET_MUS[NOISE[task]["gmip"].index(0.0)]
-    expected = sorted({row["mu"] for row in mine["gmip-paper"] if row["mu"] >= published})
+    expected = sorted(
+        {row["mu"] for row in mine["gmip-paper"] if row["mu"] > 0.999 * published}
+    )  # rows have nine digits
+    off = abs(len(quiet["gmip-paper"]) - len(expected))
     told = [
         f"μ = {each[0]['no_noise_from']:.3f} (level {quiet[key][0]:.2f}) by {ACCOUNTINGS[key].title}"
         for key, each in mine.items()
@@ -273,9 +276,8 @@ def _free(rows: Sequence[Row], task: str) -> Claim:
         what=f"{UTILITY[task].title}: trained without any noise from",
         published=f"μ = {published:.2f}",
         measured="; ".join(told),
-        verdict=judged(
-            agrees=quiet["gmip-paper"] == expected, differs=abs(len(quiet["gmip-paper"]) - len(expected)) == 1
-        ),
+        verdict=judged(agrees=off == 0, differs=off == 1),
+        words="" if off == 0 else f"{off} of the levels differ.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from reproduction.experiments import PAPER, SETTINGS
 from reproduction.results import csv_file, read_csv, read_outcome, to_csv
 
 ROOT = Path(__file__).parents[2]
+STANDING_IN = dataclasses.replace(SETTINGS["stand-in"], experiments=SETTINGS["stand-in"].select(["utility-stand-in"]))
 FOLDERS = {"results": PAPER, "results/released": SETTINGS["released"], "benchmarks/value/results": STUDY}
+FOLDERS["results/stand-in"] = STANDING_IN
 EXPERIMENTS = [(ROOT / folder, experiment) for folder, study in FOLDERS.items() for experiment in study.experiments]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.text import Text
 
 from gmip.tasks import builtin
 from gmip.tasks.data_files import DataFile, only_member
@@ -56,11 +57,15 @@ def test_everything_says_that_it_is_a_stand_in():
     rows = for_audit.made_up({**for_audit.ONE, **for_audit.FIVE}, seeds=2, n=100)
     rows = [row | {"task": "purchase"} for row in rows]
     claims = experiment.claims(rows)
-    assert claims and all(claim.ours and "Purchase" not in claim.what for claim in claims)
-    assert "Stand-in" in experiment.table(rows).caption
+    assert claims and all(claim.ours and "Purchase" not in claim.what + claim.measured for claim in claims)
+    table = experiment.table(rows)
+    assert "Stand-in" in table.caption and {row[0].text for row in table.rows} == {"Stand-in"}
     with figures.style():
         drawings = experiment.drawings(rows)
-    assert all(one.figure.get_suptitle() == one.alt.partition(". ")[0] for one in drawings)
+        for drawing in drawings:
+            assert drawing.figure.get_suptitle() == drawing.alt.partition(". ")[0]
+            texts = [text.get_text() for text in drawing.figure.findobj(Text) if "Purchase" in text.get_text()]
+            assert texts == [drawing.figure.get_suptitle()]  # "not Purchase-100"
     assert all("not Purchase-100" in one.alt for one in drawings)
     assert "stand-in" in experiment.title and "no data of the paper" in experiment.paper
 
