@@ -382,6 +382,8 @@ def test_a_rule_says_each_verdict(claims, what, good, open_, bad):
 
 @pytest.mark.parametrize(("folder", "experiment"), EXPERIMENTS, ids=[one.name for _, one in EXPERIMENTS])
 def test_every_rule_is_tried(folder, experiment):
+    if experiment.name.endswith("-stand-in"):
+        pytest.skip("its rules are those of the usual setting")
     outcome = read_outcome(folder, experiment.name)
     assert outcome is not None
     tried = [what for claims, what, *_ in RULES if claims is experiment.claims]
