@@ -248,7 +248,8 @@ class Lookups(Use):
 
     def add_to(self, matrix: Tensor, weights: Tensor) -> None:
         """Adds the sum of the examples' matrices, times their weights, shape (n,)."""
-        matrix.index_add_(0, self.saw.flatten(), (self.errors * weights[:, None, None]).flatten(0, 1).to(matrix))
+        errors = (self.errors * weights[:, None, None]).flatten(0, 1)
+        matrix.index_add_(0, self.saw.flatten().to(matrix.device), errors.to(matrix))
 
     def along(self, other: Outers | Lookups) -> Tensor:
         """<g_i, h_i> with what another use of the weight adds, shape (n,)."""

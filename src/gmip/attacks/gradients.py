@@ -408,7 +408,7 @@ class PerExampleGradients:
     clip_norm : C: every gradient is scaled by min(1, C/norm), its norm taken over ALL trainable parameters.
     dtype : precision of the computation, float64 by default: attacks invert covariances, which float32 spoils.
     chunk : examples computed at a time; None: what fits into memory_limit (a number of bytes, "3 GiB", or None for half
-        of what is free).
+        of what is free), and into half of what is free on a GPU.
 
     Attributes
     ----------
@@ -447,7 +447,7 @@ class PerExampleGradients:
         self.num_params = sum(sizes)
         self.clip_norm = None if clip_norm is None else check.positive("clip_norm", clip_norm)
         self.dtype = dtype
-        self.memory_limit = as_bytes("memory_limit", memory_limit)
+        self.memory_limit = _limit_on(self.device, as_bytes("memory_limit", memory_limit))
         self._chunk = None if chunk is None else check.count("chunk", chunk)
         ends = np.cumsum(sizes)
         self._columns = {n: slice(int(e) - s, int(e)) for n, e, s in zip(self.names, ends, sizes, strict=True)}
@@ -511,7 +511,7 @@ class PerExampleGradients:
     def within(self, memory_limit: float | str | None) -> Self:
         """The same under another limit of memory."""
         other = copy.copy(self)
-        other.memory_limit = as_bytes("memory_limit", memory_limit)
+        other.memory_limit = _limit_on(self.device, as_bytes("memory_limit", memory_limit))
         return other
 
     def heard(self, by: Callable[[int], None]) -> Self:
@@ -624,6 +624,11 @@ class PerExampleGradients:
     def device(self) -> torch.device:
         """The device of the model; gradients are computed there."""
         return next(self._model.parameters()).device
+
+
+def _limit_on(device: torch.device, limit: int) -> int:
+    """The limit, or half of what is free on a GPU if that is less."""
+    return min(limit, torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else limit
 
 
 def _tensor(values: ArrayLike | Tensor) -> Tensor:

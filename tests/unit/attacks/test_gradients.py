@@ -305,3 +305,13 @@ def test_trace_of_another_model_is_refused():
         PerExampleGradients.for_trace(model, cross_entropy, header(["0.bias"], [(9,)]))
     with pytest.raises(TraceMismatch, match="trained 99 parameters, the model has 132 trainable ones"):
         PerExampleGradients.for_trace(model, cross_entropy, header(["0.bias"], [(7,)], 99))
+
+
+def test_the_limit_on_a_gpu_is_half_of_what_is_free(monkeypatch):
+    """Without a GPU: what torch says of one is made up."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))
+    monkeypatch.setattr(PerExampleGradients, "device", torch.device("cuda"))
+    gradients = PerExampleGradients(make("linear")[0], memory_limit=900)
+    assert (gradients.memory_limit, gradients.within(300).memory_limit) == (500, 300)
+    monkeypatch.setattr(PerExampleGradients, "device", torch.device("cpu"))
+    assert gradients.within(900).memory_limit == 900
