@@ -179,8 +179,10 @@ def picture(book: Book) -> Html:
             told = [one["tpr"] for one in book.found(part=run, setting=name) if "tpr" in one]
             if told:
                 points.append((places[seconds], HEIGHT - BOTTOM - up * max(told)))
+        if not points:
+            continue
         way = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        parts += [tag("path", d=way, fill="none", stroke=colour, stroke_width=2.4)] if points else []
+        parts.append(tag("path", d=way, fill="none", stroke=colour, stroke_width=2.4))
         parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5, fill=colour) for x, y in points]
         y = TOP + 18 * number + 12
         parts.append(tag("circle", cx=WIDTH + 6, cy=y - 4, r=4.5, fill=colour))
