@@ -6,6 +6,8 @@
     python benchmarks/scale.py lora [--length 16]     # a LoRA fine-tuning of it, 96 records, 4 steps: the same
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
     python benchmarks/scale.py run --steps 5000       # 500 + 500 candidates, 42 parameters: GLiR and the run check
+    python benchmarks/scale.py workers                # two workers beside one, and two plain processes beside one
+    python benchmarks/scale.py trace                  # what the trace of 1e6 rows and 5,000 steps costs, with a budget
 
 Each point is a process of its own: its processor time (without imports and training) and its peak memory. The exponent
 is the slope of log(time) over log(size) between the last two points, where start-up counts least.
@@ -14,9 +16,13 @@ is the slope of log(time) over log(size) between the last two points, where star
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,18 +43,20 @@ import gmip
 from gmip.attacks import Decode, GLiR
 from gmip.attacks.glir import Play
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.step_vectors import gram
+from gmip.attacks.step_vectors import gram, inner_products
 from gmip.auditing.recompute import check_run
 from gmip.errors import GmipWarning
+from gmip.parallel import Workers
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import next_token_loss
 from gmip.trace import Trace
-from gmip.training import train
+from gmip.training import Recorder, train
 from gmip.vocabulary import Recipe
 
 GIB = 2**30
 MEMBERS, TEXTS = 16, 64
+PIECES = 16
 SHORT = {"params": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (4, 20, 100)}
 LONG = {
     "params": (10_000, 100_000, 1_000_000, 10_000_000),
@@ -271,13 +280,147 @@ def convolutions(count: int) -> None:
     print(f"peak {_peak():.2f} GiB")
 
 
+# -- two workers ------------------------------------------------------------------------------------------------------
+
+
+def shared_steps(folder: str) -> tuple[Task, Trace, NDArray[Any], Examples]:
+    """A run whose steps are pieces of about a second, its candidates and background; it is recorded if need be."""
+    task = growing(params=200_000, records=1_600, steps=PIECES)
+    if not (Path(folder) / "trace.json").exists():
+        train(task, seed=1, out=folder)
+    trace = Trace.open(folder)
+    asked, rest = _candidates(task, trace)
+    return task, trace, asked, task.pool[rest]
+
+
+def steady(times: list[float], workers: int) -> float:
+    """Pieces per second once all workers are at work: from the `workers`-th piece that is done to the last."""
+    return (len(times) - workers) / (times[-1] - times[workers - 1])
+
+
+def attacked(attack: GLiR | Decode, folder: str, workers: int) -> float:
+    """Steps per second that so many workers of an attack are done with."""
+    warnings.simplefilter("ignore", GmipWarning)
+    task, trace, asked, background = shared_steps(folder)
+    times: dict[int, float] = {}
+    alone = attack.play.tuning_steps if isinstance(attack, GLiR) else 0  # by which the asking process chooses a setting
+
+    def progress(done: int, total: int) -> None:
+        if alone < done <= PIECES and total <= 2 * PIECES:  # not by records, nor what comes after the steps
+            times.setdefault(done, time.perf_counter())
+
+    attack.run(task, trace, asked, background, progress=progress, workers=Workers(workers=workers))
+    return steady(sorted(times.values()), workers)
+
+
+def plainly(folder: str, begin: Any, done: Any) -> None:
+    """The inner products of each step in a plain loop, in a process of its own: no engine, nothing stored."""
+    torch.set_num_threads(1)
+    task, trace, asked, background = shared_steps(folder)
+    gradients, steps, candidates = PerExampleGradients(task.make_model()), list(trace), task.pool[asked]
+    inner_products(gradients, steps[:1], background, candidates)  # warm
+    begin.wait()
+    for step in steps[: PIECES // 2]:
+        inner_products(gradients, [step], background, candidates)
+        done.put(time.perf_counter())
+
+
+def control(folder: str, processes: int) -> float:
+    """Steps per second of plain loops in so many processes at once."""
+    context = multiprocessing.get_context("spawn")
+    begin, done = context.Barrier(processes), context.Queue()
+    started = [context.Process(target=plainly, args=(folder, begin, done)) for _ in range(processes)]
+    for process in started:
+        process.start()
+    times = sorted(done.get() for _ in range(processes * (PIECES // 2)))
+    for process in started:
+        process.join()
+    return steady(times, processes)
+
+
+def two_workers(rounds: int) -> None:
+    """The speed of two beside one: of the attacks, and of what the machine gives to two processes at that moment."""
+    before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        folder = f"{place}/run"
+        shared_steps(folder)
+        ways: dict[str, Callable[[int], float]] = {
+            "control": lambda count: control(folder, count),
+            "GLiR": lambda count: attacked(GLiR(play=Play(stop_when_decided=False)), folder, count),
+            "decode": lambda count: attacked(Decode(), folder, count),
+        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name, way in ways.items():
+                found[name].append((way(1), way(2)))
+    allowed = [two / one for one, two in found["control"]]
+    print(
+        "| what | seconds a piece | two to one | least, most | to what two plain processes get |\n|---|---|---|---|---|"
+    )
+    for name, pairs in found.items():
+        ratios = [two / one for one, two in pairs]
+        beside = median(mine / plain for mine, plain in zip(ratios, allowed, strict=True))
+        each = median(1.0 / one for one, _ in pairs)
+        print(f"| {name} | {each:.2f} | {median(ratios):.2f} | {min(ratios):.2f}, {max(ratios):.2f} | {beside:.2f} |")
+    print(f"\n{rounds} rounds, {os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after")
+
+
+# -- what a trace costs -----------------------------------------------------------------------------------------------
+
+
+ROWS = 1_000_000  # of the data; half of them are members
+
+
+def looped(steps: int, budget: str | None, folder: str | None) -> dict[str, float]:
+    """CPU seconds and peak GiB of a training loop of a million rows in batches of 256, recorded or not."""
+    warnings.simplefilter("ignore", GmipWarning)
+    torch.set_num_threads(1)
+    task = growing(records=ROWS)
+    model, members = task.make_model(), np.arange(0, ROWS, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.utils.data.TensorDataset(task.pool.inputs[members], task.pool.targets[members])
+    loader = torch.utils.data.DataLoader(data, batch_size=256, shuffle=True)
+    who = {"members": members, "non_members": np.arange(1, ROWS, 2), "data": (task.pool.inputs, task.pool.targets)}
+    before, start, wall = _peak(), time.process_time(), time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(Recorder(model, optimizer, folder, loader=loader, budget=budget, **who))
+        for inputs, targets in itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), steps):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return {"cpu": time.process_time() - start, "wall": time.perf_counter() - wall, "GiB": _peak() - before}
+
+
+def traces(steps: int) -> None:
+    """The plain loop, the recorded one, and those that a budget keeps within so much disk."""
+    begin = f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import json, scale; "
+    params = sum(p.numel() for p in growing().make_model().parameters())
+    print(f"{ROWS:,} rows, {steps:,} steps of 256, {params:,} parameters:")
+    print("\n| loop | CPU s | wall s | GiB | MB on disk | of which vectors | steps stored |")
+    print("|---|---|---|---|---|---|---|")
+    for name, budget in (("plain", None), ("recorded", None), ("budget 100 MB", "100 MB"), ("budget 10 MB", "10 MB")):
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+            folder = None if name == "plain" else f"{place}/run"
+            call = f"print(json.dumps(scale.looped({steps}, {budget!r}, {folder!r})))"
+            done = subprocess.run([sys.executable, "-c", begin + call], capture_output=True, text=True, check=True)
+            took, kept = json.loads(done.stdout), ["", "", ""]
+            if folder is not None:
+                sizes = {file.name: 512 * file.stat().st_blocks / 1e6 for file in Path(folder).iterdir()}
+                shards = sum(size for file, size in sizes.items() if file.startswith("shard-"))
+                kept = [f"{sum(sizes.values()):.0f}", f"{shards:.0f}", f"{len(Trace.open(folder)):,}"]
+            row = [name, f"{took['cpu']:.0f}", f"{took['wall']:.0f}", f"{took['GiB']:.2f}", *kept]
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
 def _peak() -> float:
     return resident("VmHWM") / GIB
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("growth", *LARGE, "resnet18", "run"), default="growth")
+    parts = ("growth", *LARGE, "resnet18", "run", "workers", "trace")
+    parser.add_argument("part", nargs="?", choices=parts, default="growth")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--steps", type=int, default=5_000, help="of the long run")
     parser.add_argument("--length", type=int, default=16, help="tokens of a text")
@@ -292,6 +435,10 @@ def main() -> None:
         large(wanted.part, wanted.length, PARTS if wanted.only is None else (wanted.only,), wanted.limit)
     elif wanted.part == "run":
         long_runs(wanted.steps)
+    elif wanted.part == "trace":
+        traces(wanted.steps)
+    elif wanted.part == "workers":
+        two_workers(3 if wanted.long else 2)
     elif wanted.part == "resnet18":
         convolutions(96 if wanted.long else 32)
     else:

@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -253,13 +253,19 @@ class RowElsewhere(NamedTuple):
     digest: RowDigest
 
     def read(self) -> NDArray[Any]:
-        """The values, shape (2, d), checked."""
-        memory = np.empty(self.layout.row_bytes, np.uint8)
-        for place, content in _pieces(self.path, self.layout, self.row):
-            memory[place : place + len(content)] = np.frombuffer(content, np.uint8)
-        values = self.layout.row(memory)
-        _check_row(self.path, self.row, values, self.digest)
-        return values
+        """The values, shape (2, d), checked and read-only."""
+        return _row_elsewhere(self)
+
+
+@lru_cache(maxsize=1)  # whoever asks for the parameters of a step asks for its gradient next
+def _row_elsewhere(row: RowElsewhere) -> NDArray[Any]:
+    memory = np.empty(row.layout.row_bytes, np.uint8)
+    for place, content in _pieces(row.path, row.layout, row.row):
+        memory[place : place + len(content)] = np.frombuffer(content, np.uint8)
+    values = row.layout.row(memory)
+    _check_row(row.path, row.row, values, row.digest)
+    values.flags.writeable = False
+    return values
 
 
 def _check_row(path: AnyPath, row: int, values: NDArray[Any], digest: RowDigest) -> None:

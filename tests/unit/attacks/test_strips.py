@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ from gmip.store import Store
 from gmip.tasks import Examples
 from gmip.trace import Trace
 from gmip.training import train
+
+ROOT = Path(__file__).parents[3]
+PATHS = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)])}
 
 
 def examples(count: int, seed: int, wide: int = 6) -> Examples:
@@ -142,3 +148,38 @@ def test_what_workers_have_finished_is_not_computed_again(tmp_path, monkeypatch,
     again = attack.run(*run, workers=one, parts=parts).scores
     np.testing.assert_array_equal(again, expected)
     assert len(kinds) == whole == {"glir": 3, "decode": 6}[attack.name]  # GLiR has chosen its setting by three others
+
+
+PEAK = """
+import sys, torch
+from pathlib import Path
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.step_vectors import StripJob, StripWork, _strips_of
+from tests.unit.attacks.test_strips import examples, model
+
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1e3
+
+torch.set_num_threads(1)
+gradients = PerExampleGradients(model(2_000), memory_limit=sys.argv[1])
+values, vectors = gradients.values, torch.zeros(1, gradients.num_params).numpy()
+for number, work in enumerate(StripWork(gradients, (examples(count, 1, 2_000),)) for count in (300, 4_000)):
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of making the records
+    before = peak()
+    work.strip(StripJob(values, vectors, 0, _strips_of(work.total)[0].stop))
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell the peak of its memory")
+def test_a_worker_keeps_within_its_memory_limit():
+    """Held at once, what makes the gradients of 4,000 records takes 64 MB; a strip of the matrix takes 4."""
+
+    def more(limit: str) -> float:
+        done = subprocess.run([sys.executable, "-c", PEAK, limit], cwd=ROOT, env=PATHS, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout)
+
+    limited, free = more("16 MB"), more("1 GB")
+    assert limited < 40.0 < 60.0 < free
