@@ -458,7 +458,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     claims = _claims(evidence, settings)
     lower = tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed)
     outcomes = _outcomes(evidence, claims, pooled, lower, settings, progress)
-    doubt = suspicion(evidence.facts, outcomes, copied)
+    doubt = suspicion(evidence.facts, outcomes, copied, pooled, settings.confidence)
     doubted, checked = doubt is not None and doubt.blinding, evidence.check
     sound = checked is None or checked.passed
     doubts: dict[Doubt, bool] = {

@@ -622,14 +622,15 @@ class Suspicion(Frozen):
     ----------
     kind : the model answers its own training records "worse-than-guessing", or "no-better-than-guessing"; or members
         score lower than non-members beyond chance, and by more than any attack finds ("turned"); or non-members have
-        the scores of members, as copies of them have ("copies").
+        the scores of members, as copies of them have ("copies"); or the distance of somebody else's scores from their
+        middle tells more than they do ("spread").
     accuracy, guessing : on the training records, and of guessing, of the first two.
-    attack : the most turned one.
+    attack : the most turned one, or the one of these scores.
     copied : the share of the smaller side that has a copy on the other.
     blinding : whether an audit that finds nothing clears nothing, so that no gate passes by it.
     """
 
-    kind: Literal["worse-than-guessing", "no-better-than-guessing", "turned", "copies"]
+    kind: Literal["worse-than-guessing", "no-better-than-guessing", "turned", "copies", "spread"]
     blinding: bool
     accuracy: Share | None = None
     guessing: Share | None = None
@@ -930,7 +931,9 @@ class RunAudit(Frozen):
         """Whether the attacks may have looked at the wrong thing, and found nothing that shows the contrary."""
         if self.suspicion is None:
             return False
-        return self.suspicion.kind in ("turned", "copies") or not any(one.mu_lower > 0.0 for one in self.attacks)
+        return self.suspicion.kind in ("turned", "copies", "spread") or not any(
+            one.mu_lower > 0.0 for one in self.attacks
+        )
 
     def __repr__(self) -> str:
         return f"<RunAudit {self.name!r}: {self.verdict.kind}, {len(self.attacks)} attacks>"

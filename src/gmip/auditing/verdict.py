@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 from scipy.special import ndtr, ndtri
 
 from gmip._numbers import rate_key
@@ -470,10 +471,39 @@ def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
     return bounds.mu_lower_bound(turned, confidence=confidence, method="gaussian-sum", seed=seed) > 0.0
 
 
-def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float = 0.0) -> Suspicion | None:
+def folded_mu(scores: Pooled, *, confidence: float, seed: int) -> float:
+    """Lower bound on the mu of an attacker who asks how far a score is from the middle of all, whichever of the two
+    kinds is nearer to it; with a tenth of the error for each way. Scores of several runs are not looked at."""
+    if scores.num_runs > 1:
+        return 0.0
+    middle = float(np.median(np.concatenate([scores.members, scores.non_members])))
+    error = (1.0 - confidence) / 10.0
+    return max(
+        bounds.mu_lower_bound(
+            dataclasses.replace(
+                scores,
+                members=sign * np.abs(scores.members - middle),
+                non_members=sign * np.abs(scores.non_members - middle),
+            ),
+            confidence=1.0 - error,
+            method="gaussian-sum",
+            seed=seed,
+        )
+        for sign in (-1.0, 1.0)
+    )
+
+
+def suspicion(
+    facts: RunFacts,
+    attacks: Sequence[AttackOutcome],
+    copied: float = 0.0,
+    scores: Mapping[str, Pooled] | None = None,
+    confidence: float = 0.95,
+) -> Suspicion | None:
     """Copies of members among the non-members (`copied` is their share); a model that answers its own records no better
-    than guessing (noise explains that; nothing else should); or an attack that finds less than guessing, and would find
-    more than all others if it were turned round."""
+    than guessing (noise explains that; nothing else should); an attack that finds less than guessing, and would find
+    more than all others if it were turned round; or `scores` of somebody else of which the distance from the middle
+    tells more than they do."""
     if copied:
         return Suspicion(kind="copies", blinding=copied >= _BLINDING_COPIES, copied=copied)
     right, chance = facts.train_accuracy, facts.chance_accuracy
@@ -486,6 +516,12 @@ def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float =
             return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
     turned = [one for one in attacks if one.turned]
     if not turned:
+        most = max((mu.mu for one in attacks for mu in one.mu_bounds), default=0.0)
+        share = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
+        for one in attacks:
+            given = None if scores is None or one.sees != "scores" else scores[one.attack]
+            if given is not None and folded_mu(given, confidence=share, seed=0) > most:
+                return Suspicion(kind="spread", blinding=True, attack=one.attack)
         return None
     worst = min(turned, key=lambda one: one.auc.value)
     as_good = 1.0 - worst.auc.value - 1.0e-12  # the same scores, turned round by the user, are no sign

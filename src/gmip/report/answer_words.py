@@ -237,6 +237,11 @@ def suspicion(run: RunAudit, found: Suspicion) -> str:
             cause = "High scores must mean members. If these mean the opposite, negate them and audit again."
         auc = number(worst.auc.value, "nearest")
         return f"Members score lower than non-members, beyond chance ({worst.title}, AUC {auc}). {cause}"
+    if found.kind == "spread":
+        return (
+            f"How far a score is from the middle of all tells members better than how high it is "
+            f"({_attack(run, found.attack).title}): make a score of that and audit it, too."
+        )
     if found.kind == "copies":
         return (
             f"{percent(found.copied or 0.0, 'nearest')} of the candidates have the same scores as one on the other "

@@ -210,7 +210,8 @@ def guarantee(run: RunAudit) -> list[str]:
 
 def not_shown() -> str:
     return (
-        "What this does not show: that no other attack finds more. It says nothing about the content of records, and "
+        "What this does not show: that no other attack finds more, nor a leak that large differences between groups of "
+        "a few records hide, or rows of a person that cancel. It says nothing about the content of records, and "
         "nothing about attackers who chose or changed training data."
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 import gmip
 from gmip.auditing.schema import RunFacts
-from gmip.auditing.verdict import is_turned, suspicion
+from gmip.auditing.verdict import folded_mu, is_turned, suspicion
 from gmip.report.card import headline
 from gmip.report.sentences import cautions, gate
 from gmip.stats import RunScores, pool
@@ -75,3 +75,25 @@ def test_class_columns_in_another_order_pass_no_gate(rolled: int) -> None:
     assert max(one.mu_lower for one in run.attacks) > 0.0
     assert result.passed is not bool(rolled)
     assert (None if run.suspicion is None else run.suspicion.kind) == (None, "worse-than-guessing")[rolled]
+
+
+@pytest.mark.parametrize("spread", [0.3, 2.5])
+def test_members_packed_in_the_middle_pass_no_gate(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    (run,) = gmip.audit(gmip.Scores(rng.normal(0.0, spread, 200), rng.normal(0.0, 1.0, 200)), gate=True).runs
+    if run.conclusion.kind != "fails":  # the higher half of those who are wide apart is found as it is
+        assert run.suspect and run.suspicion is not None and run.suspicion.kind == "spread"
+        assert run.conclusion.kind == "inconclusive" and run.gate is not None
+        assert "the middle of all" in gate(run, run.gate)
+    assert run.gate is not None and not run.gate.passed
+
+
+def test_noise_and_plain_leaks_are_not_called_spread() -> None:
+    """At most 1% of them; of 300 more than 8 are a chance of 1 in 100."""
+    found = 0
+    for seed in range(300):
+        rng = np.random.default_rng([seed, 3])
+        shift, size = (0.0, 0.0, 0.5)[seed % 3], (80, 10)[seed % 2]
+        members, others = rng.normal(shift, 1.0, 80), rng.normal(0.0, 1.0, size)
+        found += folded_mu(pool([RunScores(members, others)]), confidence=0.95, seed=seed) > 0.0
+    assert found <= 8
