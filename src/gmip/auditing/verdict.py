@@ -493,6 +493,15 @@ def folded_mu(scores: Pooled, *, confidence: float, seed: int) -> float:
     )
 
 
+def _spread(scores: Mapping[str, Pooled], attacks: Sequence[AttackOutcome], confidence: float) -> Suspicion | None:
+    most = max((mu.mu for one in attacks for mu in one.mu_bounds), default=0.0)
+    share = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
+    for one in attacks:
+        if one.sees == "scores" and folded_mu(scores[one.attack], confidence=share, seed=0) > most:
+            return Suspicion(kind="spread", blinding=True, attack=one.attack)
+    return None
+
+
 def suspicion(
     facts: RunFacts,
     attacks: Sequence[AttackOutcome],
@@ -516,13 +525,7 @@ def suspicion(
             return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
     turned = [one for one in attacks if one.turned]
     if not turned:
-        most = max((mu.mu for one in attacks for mu in one.mu_bounds), default=0.0)
-        share = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
-        for one in attacks:
-            given = None if scores is None or one.sees != "scores" else scores[one.attack]
-            if given is not None and folded_mu(given, confidence=share, seed=0) > most:
-                return Suspicion(kind="spread", blinding=True, attack=one.attack)
-        return None
+        return None if scores is None else _spread(scores, attacks, confidence)
     worst = min(turned, key=lambda one: one.auc.value)
     as_good = 1.0 - worst.auc.value - 1.0e-12  # the same scores, turned round by the user, are no sign
     if any(one.mu_lower > 0.0 and one.auc.value >= as_good for one in attacks):
