@@ -4,6 +4,7 @@
     python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
     python benchmarks/scale.py gpt2 [--length 16]     # GPT-2 small, 64 records, 2 steps: GLiR, decode, run check, audit
     python benchmarks/scale.py lora [--length 16]     # a LoRA fine-tuning of it, 96 records, 4 steps: the same
+    python benchmarks/scale.py sketch [--long]        # many records: exact, sketched and projected, up to 100,000
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
     python benchmarks/scale.py run --steps 5000       # 500 + 500 candidates, 42 parameters: GLiR and the run check
     python benchmarks/scale.py workers                # two workers beside one, and two plain processes beside one
@@ -37,6 +38,7 @@ import numpy as np
 import torch
 from _harness import resident
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import nn
 
 import gmip
@@ -57,6 +59,7 @@ from gmip.vocabulary import Recipe
 GIB = 2**30
 MEMBERS, TEXTS = 16, 64
 PIECES = 16
+FEW, MANY, SMALL = 5_000, (20_000, 50_000, 100_000), "300 MiB"
 SHORT = {"params": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (4, 20, 100)}
 LONG = {
     "params": (10_000, 100_000, 1_000_000, 10_000_000),
@@ -89,6 +92,66 @@ def point(size: dict[str, int]) -> dict[str, float]:
         asked, rest = _candidates(task, trace)
         GLiR(play=Play(stop_when_decided=False)).run(task, trace, asked, task.pool[rest])
         return {"seconds": time.process_time() - start, "before": before, "GiB": _peak()}
+
+
+def crowd(records: int, noise: float) -> Task:
+    """The same perceptron, about 10,000 parameters; one full batch of a twentieth of the records, clipped at 1; noise
+    as a multiple of the clip norm."""
+    task, size = growing(records=records), records // 20
+    recipe = Recipe(dataset_size=size, batch_size=size, num_steps=1, learning_rate=0.1, sampling="full")
+    return dataclasses.replace(task, recipe=dataclasses.replace(recipe, clip_norm=1.0, noise_std=noise / size))
+
+
+def crowd_attacked(records: int, noise: float, limit: str, projection: int | None) -> dict[str, Any]:
+    """Members and as many others are candidates, all other records are background."""
+    torch.set_num_threads(1)
+    task = crowd(records, noise)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)
+        train(task, seed=1, out=Path(folder) / "run")
+        trace = Trace.open(Path(folder) / "run")
+        asked, rest = _candidates(task, trace)
+        before, start = _peak(), time.process_time()
+        found = GLiR(memory_limit=limit, projection=projection).run(task, trace, asked, task.pool[rest])
+        seconds = time.process_time() - start
+    inside = np.isin(found.ids, trace.members)
+    assert found.prediction is not None and found.p_values is not None
+    rank, way = found.facts.get("sketched"), "exact"
+    if rank is not None or projection is not None:
+        way = f"projected to {projection}, held" if rank is None else f"sketched, {rank}"
+    return {
+        "seconds": seconds,
+        "GiB": _peak(),
+        "before": before,
+        "auc": auc(found.scores[inside], found.scores[~inside]),
+        "forecast": found.prediction.auc,
+        "low": float(np.mean(found.p_values[~inside] <= 0.05)),
+        "way": way,
+        "scores": found.scores.tolist() if records == FEW else [],
+    }
+
+
+def crowds(long: bool) -> None:
+    """One line for each number of records and way; where the exact way is feasible, beside it."""
+    print("| records | noise | way | CPU s | GiB (before) | AUC | self-play | p <= .05 | rank correlation |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    ways: list[tuple[int, float, str, int | None]] = [(FEW, 0.0, "8 GiB", None), (FEW, 0.0, SMALL, None)]
+    ways += [(FEW, 1.0, "8 GiB", None), (FEW, 1.0, SMALL, None)]
+    ways += [(MANY[0], noise, "4 GiB", 1024) for noise in (0.0, 1.0)]
+    ways += [(many, noise, "1 GiB", None) for many in (MANY if long else MANY[:1]) for noise in (0.0, 1.0)]
+    exact: dict[float, list[float]] = {}
+    for one in ways:
+        begin = f"import sys, json; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import scale; "
+        call = f"print(json.dumps(scale.crowd_attacked(*{one!r})))"
+        done = subprocess.run([sys.executable, "-c", begin + call], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        first = exact.setdefault(one[1], found["scores"])
+        same = f"{spearmanr(first, found['scores']).statistic:.2f}" if found["scores"] else ""
+        print(
+            f"| {one[0]:,} | {one[1]:g} | {found['way']} | {found['seconds']:.1f} | {found['GiB']:.2f} "
+            f"({found['before']:.2f}) | {found['auc']:.3f} | {found['forecast']:.3f} | {found['low']:.3f} | {same} |",
+            flush=True,
+        )
 
 
 def long_run() -> Task:
@@ -419,7 +482,7 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("growth", *LARGE, "resnet18", "run", "workers", "trace")
+    parts = ("growth", *LARGE, "resnet18", "run", "workers", "trace", "sketch")
     parser.add_argument("part", nargs="?", choices=parts, default="growth")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--steps", type=int, default=5_000, help="of the long run")
@@ -439,6 +502,8 @@ def main() -> None:
         traces(wanted.steps)
     elif wanted.part == "workers":
         two_workers(3 if wanted.long else 2)
+    elif wanted.part == "sketch":
+        crowds(wanted.long)
     elif wanted.part == "resnet18":
         convolutions(96 if wanted.long else 32)
     else:

@@ -61,7 +61,7 @@ _SWEEPS: Final = 6  # to plan for; the first ones tell most
 _EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
 _ROWS: Final = 10_000  # background records where gradients are kept as they are
 _PRODUCTS: Final = 3_000  # and where inner products are
-_SMALLER: Final = (1024, 256, 64)
+_SMALLER: Final = (4096, 2048, 1024, 512, 256, 64)
 _ANY_SPEED: Final = Speed(0.0, math.inf)
 _MOST_KEPT: Final = 2**28  # bytes of a sum that is worth a file
 _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
@@ -152,7 +152,8 @@ def plan(
         left_out = f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}."
     if way in smaller and not late:
         late = seconds < math.inf
-        left_out += f" Gradients are projected to {way} numbers." if left_out else ""
+        left_out = left_out or f"decoding has no room or time for gradients of {num_params} numbers."
+        left_out += f" Gradients are projected to {way} numbers."
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
     return DecodePlan(
@@ -188,7 +189,8 @@ def _fitting(
                 break
         # One step whose algebra takes longer than there is time for is projected, too.
         soon = kept > 1 or needs.speed.seconds(records=0.0, work=cost.work) <= seconds
-        if cost.memory <= limit and soon and (kept == steps or way == ways[-1] or way in smaller):
+        few = way not in smaller or cost.work <= most_work or way == smaller[-1]
+        if cost.memory <= limit and soon and few and (kept == steps or way == ways[-1] or way in smaller):
             break
     return way, kept, cost
 

@@ -1,7 +1,7 @@
 """The vectors of a recorded step (or several) that an attack compares, found by the cheapest exact way.
 
 Three routes: the gradients themselves, an isometric copy of them made of their inner products (gram), or a random
-projection to few dimensions.
+projection to few dimensions. Of more records than any of them has room for, a sketch streams.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from gmip import _validate as check
 from gmip._numbers import byte_size
 from gmip.attacks.attack import nominal_size
 from gmip.attacks.ghost import Piece
+from gmip.attacks.glir.step_fits import Sketch
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.parallel import JobRunner, Workers, job_runner
+from gmip.stats.covariance import Scatter
 from gmip.stats.flat import Flat
 from gmip.tasks import Examples
 from gmip.tasks.inputs import named
 from gmip.trace import Step, Trace
 
-Route = Literal["materialise", "gram", "projection"]
+Route = Literal["materialise", "gram", "projection", "sketch"]
 ROUTES: tuple[Route, ...] = ("materialise", "gram", "projection")
 _FLOAT: Final = 8  # bytes
 _WORKING: Final = 4  # 1/4 of the limit is for what passes by
@@ -40,6 +42,9 @@ _LEAST: Final = 8  # and 1/8 for what is held, however large a matrix of inner p
 _NEGATIVE: Final = 1.0e-6  # negative eigenvalues beyond this share of the largest are no rounding errors
 _AT_ONCE: Final = 2**29  # bytes: gradients of records are made for so many at a time, at most
 _PASSING: Final = 4  # 1/4 of the room for gradients is for those that pass by those that are held
+_MARKS: Final = 2  # records for each direction of a sketch
+_FEWEST_MARKS: Final = 400
+_POWERS: Final = 2  # of the covariance, in the range finder
 _GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPACK works in, and the result
 
 _Block = tuple[slice, list[Piece]]
@@ -72,6 +77,7 @@ class StepVectors(NamedTuple):
     route : how they were computed. "materialise": the entries of the gradients, step after step. "gram": coordinates in
         the span of all vectors, with the same inner products. "projection": projected, step by step, and scaled so that
         noise of some standard deviation on every entry of a gradient is noise of the same on every coordinate.
+        "sketch": by `sketched`.
     """
 
     background: NDArray[np.float64]
@@ -137,10 +143,28 @@ def route_for(
             "`candidates`, or give the task a `background`)",
         )
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    return _route(background + candidates + 1, steps * gradients.num_params, steps, projection, limit, route)
+    vectors, size = background + candidates + 1, steps * gradients.num_params
+    chosen, least = _route(vectors, size, steps, projection, limit, route)
+    if chosen is None:
+        ways = "fewer dimensions in `projection`" if projection is not None else "`projection` = 2048, say"
+        raise InvalidArgument(
+            f"{vectors - 1} examples with {size} parameters need {byte_size(least)}, more than `memory_limit` = "
+            f"{byte_size(limit)} allows",
+            remedy=f"raise it, or pass fewer background examples, or {ways}",
+        )
+    return chosen
 
 
-def _route(vectors: int, size: int, steps: int, projection: int | None, limit: int, asked: Route | None) -> Route:
+def has_room(gradients: PerExampleGradients, records: int, steps: int, projection: int | None = None) -> bool:
+    """Whether the vectors of so many records fit into memory as they are, or projected, or their inner products."""
+    size, limit = steps * gradients.num_params, gradients.memory_limit
+    return _route(records + 1, size, steps, projection, limit, None)[0] is not None
+
+
+def _route(
+    vectors: int, size: int, steps: int, projection: int | None, limit: int, asked: Route | None
+) -> tuple[Route | None, int]:
+    """The route, if one fits, and the bytes that the smallest needs."""
     if asked is not None:
         check.one_of("route", asked, ROUTES)
     if asked is not None and (asked == "projection") != (projection is not None):
@@ -161,16 +185,7 @@ def _route(vectors: int, size: int, steps: int, projection: int | None, limit: i
     elif projection is not None:
         order = ("projection",)
     room = limit - limit // _WORKING
-    fitting = next((r for r in order if needed[r] <= room), None)
-    if fitting is None:
-        least = min(needed[r] for r in order)
-        ways = "fewer dimensions in `projection`" if projection is not None else "`projection` = 2048, say"
-        raise InvalidArgument(
-            f"{vectors - 1} examples with {size} parameters need {byte_size(least)}, more than `memory_limit` = "
-            f"{byte_size(limit)} allows",
-            remedy=f"raise it, or pass fewer background examples, or {ways}",
-        )
-    return fitting
+    return next((r for r in order if needed[r] <= room), None), min(needed[r] for r in order)
 
 
 def _by_rows(
@@ -201,6 +216,148 @@ def _by_rows(
                 del chunk  # before the next one is made
     route: Route = "materialise" if project is None else "projection"
     return StepVectors(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
+
+
+def sketched(
+    gradients: PerExampleGradients,
+    steps: Sequence[Published],
+    background: Examples,
+    candidates: Examples,
+    *,
+    rank: int,
+    apart: NDArray[np.intp],
+    projection: int | None = None,
+    seed: int = 0,
+) -> tuple[StepVectors, Sketch]:
+    """Coordinates in `rank` directions of each step, stacked, and what else is held of so many records.
+
+    The directions are nearly those in which some background records vary most, and their mean: a randomised range
+    finder (Halko, Martinsson and Tropp 2011, algorithm 4.4). Records pass by; each is computed once, those that tell
+    the directions twice.
+
+    Parameters
+    ----------
+    rank : at least 2. With as many as parameters (or as `projection`) the directions are all there are.
+    apart : array of shape (b,), positions of background records, in rising order, that tell nothing of the directions
+        and are held, as are all candidates; the vectors of the background are theirs alone.
+    projection : project gradients to this many dimensions first; None: not at all.
+    """
+    size = gradients.num_params
+    width, others = projection or size, np.setdiff1d(np.arange(len(background)), apart)
+    here = [gradients.at(step.parameters) for step in steps]
+    rng = np.random.default_rng([seed, width, rank])
+    marks = background[np.sort(rng.permutation(others)[: max(_MARKS * rank, _FEWEST_MARKS)])]
+    project = None if projection is None else Projection(size, projection, seed=seed)
+    ways = [_Directions(project, None) for _ in steps]
+    if rank < width:
+        ways = [way.found(one, marks, rank, rng) for way, one in zip(ways, here, strict=True)]
+    widths = rank * len(steps), width * len(steps) if rank < width else 0
+    passing = torch.ones(len(background), dtype=torch.bool)
+    passing[torch.from_numpy(apart)] = False
+    along, rest, sums, totals = _streamed(here, ways, background, passing, widths)
+    asked, asked_rest, _, _ = _streamed(here, ways, candidates, torch.zeros(len(candidates)) > 0, widths)
+    assert sums is not None
+    ways = [way.double() for way in ways]
+    centre = _divided(ways, [(total / len(others))[None] for total in totals])[1][0]
+    published = [ways[0].moved(torch.from_numpy(_vector(step.gradient, size).array()))[None] for step in steps]
+    mean, left = _divided(ways, published)
+    rest -= centre.to(rest)
+    asked_rest -= centre.to(rest)
+    sketch = Sketch(
+        size=len(background),
+        rows=apart,
+        others=sums,
+        background=rest.numpy(),
+        candidates=asked_rest.numpy(),
+        mean=(left[0] - centre).numpy(),
+        centre=centre.numpy(),
+        dims=len(steps) * (width - rank),
+    )
+    return StepVectors(along.numpy(), asked.numpy(), mean[0].numpy(), 0, "sketch"), sketch
+
+
+def _streamed(
+    here: Sequence[PerExampleGradients],
+    ways: Sequence[_Directions],
+    group: Examples,
+    passing: Tensor,
+    widths: tuple[int, int],
+) -> tuple[Tensor, Tensor, Scatter | None, list[Any]]:
+    """Coordinates of the records that do not pass by, and what these leave out; of the others the scatter of their
+    coordinates, and the sums of their (projected) gradients at each step."""
+    along = torch.empty(int((~passing).sum()), widths[0], dtype=torch.float64)
+    rest = torch.empty(len(along), widths[1])  # in single precision
+    sums: Scatter | None = None
+    totals: list[Any] = [0.0 for _ in here]
+    first = filled = 0
+    for chunks in zip(*(one.chunks(group) for one in here), strict=True):
+        parts = [way.moved(chunk) for way, chunk in zip(ways, chunks, strict=True)]
+        del chunks  # before the next ones are made
+        by = passing[first : first + len(parts[0])]
+        first += len(by)
+        places = slice(filled, filled + int((~by).sum()))
+        filled = places.stop
+        along[places], left = _divided(ways, [part[~by] for part in parts])
+        rest[places] = left.to(rest)
+        if by.any():
+            parts = [part[by] for part in parts]
+            more = [_along(ways, parts).numpy()]
+            sums = Scatter.of(more) if sums is None else sums.plus(more)
+            totals = [total + part.sum(0, dtype=torch.float64) for total, part in zip(totals, parts, strict=True)]
+    return along, rest, sums, totals
+
+
+class _Directions(NamedTuple):
+    """A random projection, and orthonormal directions after it, (w, rank); None: all there are."""
+
+    project: Projection | None
+    axes: Tensor | None
+
+    def moved(self, rows: Tensor) -> Tensor:
+        """Projected."""
+        if self.project is None:
+            return rows
+        return self.project(rows) * torch.from_numpy(1.0 / self.project.row_norms).to(rows)
+
+    def found(
+        self, gradients: PerExampleGradients, marks: Examples, rank: int, rng: np.random.Generator
+    ) -> _Directions:
+        """The directions that these records tell."""
+        rows = torch.cat([self.moved(chunk) for chunk in gradients.chunks(marks)])
+        return self._replace(axes=_range(rows, rank, rng))
+
+    def double(self) -> _Directions:
+        """The same in double precision."""
+        return self if self.axes is None else self._replace(axes=self.axes.double())
+
+    def along(self, rows: Tensor) -> Tensor:
+        """Coordinates of projected rows."""
+        return rows if self.axes is None else rows @ self.axes
+
+
+def _along(ways: Sequence[_Directions], parts: Sequence[Tensor]) -> Tensor:
+    """The coordinates of all steps."""
+    return torch.cat([way.along(part) for way, part in zip(ways, parts, strict=True)], 1).double()
+
+
+def _divided(ways: Sequence[_Directions], parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The coordinates of all steps, and what they leave out."""
+    left = [
+        part[:, :0] if way.axes is None else part - way.along(part) @ way.axes.T
+        for way, part in zip(ways, parts, strict=True)
+    ]
+    return _along(ways, parts), torch.cat(left, 1)
+
+
+def _range(marks: Tensor, rank: int, rng: np.random.Generator) -> Tensor:
+    """Orthonormal directions, (w, rank): the mean of the rows of `marks`, and those in which they vary most, nearly."""
+    mean = marks.mean(0)
+    marks -= mean
+    found = marks.T @ torch.from_numpy(rng.standard_normal((len(marks), rank))).to(marks)
+    for _ in range(_POWERS):
+        found = marks.T @ (marks @ torch.linalg.qr(found)[0])
+    axes: Tensor = torch.linalg.qr(torch.cat([mean[:, None], found[:, : rank - 1]], 1))[0]
+    return axes
 
 
 def inner_products(

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from gmip import _validate as check
 from gmip._progress import Progress
@@ -36,7 +37,7 @@ from gmip.attacks.glir.scoring import (
     scores_by_play,
     scores_without_play,
 )
-from gmip.attacks.glir.selfplay import Play, PlayedRun, StepFound, background_needed
+from gmip.attacks.glir.selfplay import Play, PlayedRun, StepFound, background_needed, set_apart
 from gmip.attacks.glir.step_fits import GramView, Setting, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import run_model
@@ -49,9 +50,11 @@ from gmip.attacks.step_vectors import (
     collect,
     example_bytes,
     gradient_bytes,
+    has_room,
     products_of_steps,
     route_for,
     shared_pieces,
+    sketched,
     strip_runner,
     unclipped,
     worth_sharing,
@@ -77,14 +80,23 @@ _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _PROJECTIONS: Final = (8192, 4096, 2048, 1024, 512, 256)
 _FEWEST: Final = 400  # background records that are left in any case
 _DECOYS: Final = 200  # background records to rank candidates among where nothing is played, or a quarter of them
+_SKETCHED: Final = (2048, 1024, 512, 256, 128, 64, 32)  # directions of a sketch
+_WIDEST: Final = 16_384  # dimensions that a sketch looks at
+_MARKED: Final = 3  # vectors that are held while the directions are found, for each of them
+_SPREADS: Final = 1000.0  # products of games, and of records in pairs, with what a sketch leaves out
+_LEFT_OUT: Final = 0.2  # what a direction that a sketch leaves out tells, of one that it does not; measured: .2 to .6
+_SINGLE: Final = 4  # bytes
+_DOUBLE: Final = 8
 _PLANNED: Final = 0.8  # of the time: games and ranks take some, too
 
 
 class GlirPlan(NamedTuple):
-    """What of the background is used, and how far gradients are projected."""
+    """What of the background is used, how far gradients are projected, and in how many directions their covariance is
+    estimated where it is sketched (None: in all)."""
 
     background: int
     projection: int | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,20 +120,29 @@ class Cost:
     def view(self, plan: GlirPlan) -> float:
         """Seconds for the gradients of one step and their inner products."""
         records = plan.background + self.candidates
+        width = self._width(plan)
+        if plan.rank is not None:
+            found = 0 if plan.rank == width else 2 * plan.rank * (records + 8 * _MARKED * plan.rank) * width
+            return (self.record + self.row) * records + found / self.rate
         if plan.projection is not None or self.params <= records:
             return (self.record + self.row) * records
         pair = self.params / self.rate if self.pair is None else self.pair
         return self.record * records + pair * records**2
 
+    def _width(self, plan: GlirPlan) -> int:
+        return self.params if plan.projection is None else plan.projection
+
     def algebra(self, plan: GlirPlan, steps: int = 1) -> tuple[float, float]:
         """Seconds for the fits of a view of so many steps, and for every further setting that competes."""
-        width = steps * (self.params if plan.projection is None else plan.projection)
+        width = steps * (self._width(plan) if plan.rank is None else plan.rank)
         fitted = plan.background + (self.candidates if self.listed else 0)
         scored = _SCORED + self.candidates
         if width >= fitted:
             one = fitted**3 * (2.0 / 3.0) + 2.0 * fitted**2 * (0 if self.listed else scored)
         else:
             one = fitted * width**2 + _EIGEN * width**3 + 2.0 * width**2 * scored
+        if plan.rank is not None:
+            one += _SPREADS * scored * steps * self._width(plan)
         fits = 1.0 if self.listed else 2.0
         return fits * one / self.rate, (one if width >= fitted else 0.0) / self.rate
 
@@ -136,7 +157,9 @@ class Cost:
             return 0.0
         used = min(float(steps), tuning + more / (self.view(plan) + self.algebra(plan)[0]))
         fitted = plan.background + (self.candidates if self.listed else 0)
-        width = self.params if plan.projection is None else plan.projection
+        width = float(self._width(plan))
+        if plan.rank is not None:
+            width = plan.rank + _LEFT_OUT * (width - plan.rank)
         return used * width * fitted / (fitted + width)
 
     def least(self, plan: GlirPlan, tuning: int) -> float:
@@ -160,6 +183,30 @@ def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor
         plans = [GlirPlan(size, width) for size in sizes for width in widths]
         plan = max(plans, key=lambda one: (cost.worth(one, seconds, tuning, steps), -cost.least(one, tuning)))
     return plan
+
+
+def sketches(
+    plan: GlirPlan, params: int, candidates: int, *, noisy: bool, size: int, share: float, steps: int, room: int
+) -> list[GlirPlan]:
+    """The plans that hold no background but what is scored and fit into so many bytes, the best one first.
+
+    Under noise few directions tell most: those are found, and what they leave out counts as alike. Without it every
+    direction tells the same, and random ones cost nothing: gradients are projected (docs/evidence/cost.md).
+
+    noisy : whether the run has noise. size : of the data set. share : of the background that plays. steps : that are
+        stacked.
+    """
+    apart = set_apart(plan.background, size, share)
+    scored, found = steps * (apart + candidates), []
+    # A quarter is for what the directions leave out of those that are scored, as much for what a fit copies of it.
+    widest = min(params, _WIDEST, room // (4 * _SINGLE * scored))
+    for rank in _SKETCHED:
+        held = 2 * scored * rank + 6 * (steps * rank) ** 2 + (_MARKED * steps * rank * widest if noisy else 0)
+        width = widest if noisy else rank
+        enough = 4 * steps * rank <= plan.background - apart
+        if enough and (2 if noisy else 1) * rank <= widest and rank < params and _DOUBLE * held <= room // 2:
+            found.append(GlirPlan(plan.background, width if width < params else None, rank))
+    return found
 
 
 class StepJob(NamedTuple):
@@ -191,6 +238,7 @@ class StepWork(StripWork):
     route: Route
     run: PlayedRun | None
     single: bool = False
+    rank: int | None = None
 
     @property
     def precision(self) -> torch.dtype:
@@ -213,6 +261,20 @@ class StepWork(StripWork):
         if self.by_products and len(steps) == 1:
             return self.by_sum(self.products(steps[0].whole, runner), steps[0].how, 1)
         background, candidates = self.sets
+        if self.rank is not None:
+            assert self.run is not None
+            found, sketch = sketched(
+                self.gradients,
+                steps,
+                background,
+                candidates,
+                rank=self.rank,
+                apart=self.run.apart,
+                projection=self.projection,
+                seed=self.seed,
+            )
+            how = steps[0].how
+            return View(mean=found.mean, candidates=found.candidates, background=found.background, sketch=sketch, **how)
         found = collect(
             self.gradients,
             steps,
@@ -357,7 +419,11 @@ class StepSource:
         if self.pieces.by_products:
             return 8 * (self.pieces.total + 1) ** 2, 8 * (3 * fitted**2 + 2 * fitted * scored)
         width = self.pieces.gradients.num_params if self.plan.projection is None else self.plan.projection
-        width *= len(self.steps) if self.joint else 1
+        stacked = len(self.steps) if self.joint else 1
+        if self.plan.rank is not None and self.pieces.run is not None:
+            held, rank = len(self.pieces.run.apart) + candidates, stacked * self.plan.rank
+            return held * (8 * rank + _SINGLE * stacked * width), 8 * (4 * rank**2 + scored * rank)
+        width *= stacked
         return 8 * self.pieces.total * width, 8 * (4 * min(width, fitted) ** 2 + scored * width)
 
     def elsewhere(self, numbers: Sequence[int], best: int) -> Iterator[StepFound | None]:
@@ -381,7 +447,7 @@ class StepSource:
         _agree(self.trace, steps)
         by_products = self._here.by_products
         start, total = self._saved() if by_products else (0, None)
-        if not by_products and self._here.route == "gram":
+        if not by_products and self._here.route in ("gram", "sketch"):
             return self._here.view([self._job(step) for step in steps])
         rest = steps[start:]
         products = products_of_steps(self._here, len(rest), lambda i: self._job(rest[i]).whole, self.runner)
@@ -557,6 +623,8 @@ class GLiR(StepAttack):
             found = self._found(source)
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(source, len(steps) if found.decided else used)
+        if source.plan.rank is not None:
+            self._say_sketched(source, found)
         who = who._replace(background=source.pieces.sets[0])
         if cuts and progress.budget.limited:
             warn(
@@ -569,7 +637,7 @@ class GLiR(StepAttack):
             )
         if found.decided:
             progress(len(steps), len(steps))
-        return self._scored(found, who, used, bool(cuts))
+        return self._scored(found, who, used, bool(cuts), source.plan.rank)
 
     def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
         source = self._source(task, trace, who, work)
@@ -589,22 +657,113 @@ class GLiR(StepAttack):
         vectors = len(who.background) + len(who.candidates) + 1
         single = header.num_params > vectors and vectors**2 * header.num_params > _LARGE
         single = single and play is not None and self.ridge is None and self.projection is None
+        make = partial(PerExampleGradients.for_trace, model, task.loss, header, memory_limit=self.memory_limit)
+        gradients = make(dtype=torch.float32 if single else precision_for(header.num_params))
+        steps = unclipped(trace, steps, gradients, who.background)
+        plan, cost = self._planned(gradients, who, trace, play, steps, method, progress)
+        stacked = len(steps) if method == "joint" else 1
+        if plan.rank is not None and self.ridge is None and not single:
+            single, gradients = True, make(dtype=torch.float32)
         if single:
             grid = [setting for setting in grid if setting[1] == 0.0 or setting[1] >= _COARSE]
-        dtype = torch.float32 if single else precision_for(header.num_params)
-        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit, dtype=dtype)
-        steps = unclipped(trace, steps, gradients, who.background)
-        plan, cost = GlirPlan(len(who.background), self.projection), None
-        if progress.budget.limited and len(who.background):
-            cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
-            plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, progress)
         told, who = len(who.background), who._replace(background=who.background[: plan.background])
-        joint, run = method == "joint", self._played_run(trace, who, play, method, grid)
+        run = self._played_run(trace, who, play, method, grid)
         sizes = len(who.background), len(who.candidates)
-        route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=plan.projection)
-        pieces = StepWork(gradients, (who.background, who.candidates), plan.projection, self.seed, route, run, single)
+        route: Route = "sketch"
+        if plan.rank is None:
+            route = route_for(gradients, *sizes, stacked, projection=plan.projection)
+        pieces = StepWork(
+            gradients, (who.background, who.candidates), plan.projection, self.seed, route, run, single, plan.rank
+        )
         believed = self.doubt != "noise"
         return StepSource(pieces, trace, steps, plan, cost, progress, believed, method, grid, told)
+
+    def _planned(
+        self,
+        gradients: PerExampleGradients,
+        who: AttackedRecords,
+        trace: Trace,
+        play: Play | None,
+        steps: list[Step],
+        method: str,
+        work: Work,
+    ) -> tuple[GlirPlan, Cost | None]:
+        """What there is time and room for, and what it costs if time is limited."""
+        plan, cost = GlirPlan(len(who.background), self.projection), None
+        if work.budget.limited and len(who.background):
+            cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
+            plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, work)
+        if play is not None and not self.holds_list and len(who.background):
+            stacked = len(steps) if method == "joint" else 1
+            plan = self._with_room(plan, cost, gradients, who, trace, play, steps, stacked, work)
+        return plan, cost
+
+    def _with_room(
+        self,
+        plan: GlirPlan,
+        cost: Cost | None,
+        gradients: PerExampleGradients,
+        who: AttackedRecords,
+        trace: Trace,
+        play: Play,
+        steps: Sequence[Step],
+        stacked: int,
+        work: Work,
+    ) -> GlirPlan:
+        """A sketch, where there is no room for the records as they are: the best one that there is time for.
+
+        An attempt that goes on keeps its plan.
+        """
+        kept = work.parts.get("room")
+        if kept is not None:
+            return GlirPlan(**kept.fields)
+        count, candidates, size = len(who.background), len(who.candidates), trace.header.dataset_size
+        if self.projection is not None:
+            return plan
+        room = has_room(gradients, plan.background + candidates, stacked, plan.projection)
+        if room and plan == GlirPlan(count, None):
+            return plan
+        noisy = self.doubt != "noise" and any(step.info.noise_std > 0.0 for step in steps)
+        ways = sketches(
+            GlirPlan(count, None),
+            gradients.num_params,
+            candidates,
+            noisy=noisy,
+            size=size,
+            share=play.share,
+            steps=stacked,
+            room=gradients.memory_limit,
+        )
+        if cost is None:
+            chosen = ways[0] if ways else plan
+        else:
+            tuning = 1 if stacked > 1 else min(play.tuning_steps, len(steps))
+            plans = ([plan] if room and not (noisy and ways and plan.projection) else []) + ways
+            how = _PLANNED * work.budget.left(), tuning, 1 if stacked > 1 else len(steps)
+            chosen = max(plans or [plan], key=lambda one: (cost.worth(one, *how), -cost.least(one, tuning)))
+        if chosen.rank is not None:
+            work.parts.put("room", fields=chosen._asdict())
+        return chosen
+
+    def _say_sketched(self, source: StepSource, found: GlirOutcome) -> None:
+        """What a sketch costs: by the games, and by what is known of directions that all are estimated from so many
+        records."""
+        plan, params = source.plan, source.pieces.gradients.num_params
+        every = params * (len(source.steps) if source.joint else 1)
+        all_told = every * plan.background / (every + plan.background)
+        assert found.prediction is not None
+        area = found.prediction.auc
+        noisy = any(step.info.noise_std > 0.0 for step in source.steps)
+        most = float(ndtr(math.sqrt(max(all_told / found.told, 1.0)) * ndtri(area)))
+        how = f"projects gradients to {plan.rank} dimensions"
+        if plan.rank != plan.projection:
+            how = f"takes {plan.rank} of {plan.projection or params} directions one by one and all others as alike"
+        warn(
+            f"attack {self.name!r} has no room or time for {source.pieces.total} records as they are, so it {how}. "
+            f"Self-play expects an AUC of {area:.3f}"
+            + ("." if noisy else f"; with all {params} parameters it would be at most about {most:.3f}.")
+            + " Raise `memory_limit` or the budget for more."
+        )
 
     def _played_run(
         self, trace: Trace, who: AttackedRecords, play: Play | None, method: str, grid: list[Setting]
@@ -697,7 +856,9 @@ class GLiR(StepAttack):
         """An attacker with candidates in the background holds a list."""
         return self.background == "with-candidates"
 
-    def _scored(self, outcome: GlirOutcome, who: AttackedRecords, steps: int, cut: bool) -> ScoreSet:
+    def _scored(
+        self, outcome: GlirOutcome, who: AttackedRecords, steps: int, cut: bool, sketched: int | None = None
+    ) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
         if len(who.ids) > 1 and np.ptp(outcome.scores) == 0.0:
             warn(
@@ -714,6 +875,8 @@ class GLiR(StepAttack):
             "background": len(who.background),
             "steps": steps,
         }
+        if sketched is not None:
+            facts |= {"sketched": sketched, "told": outcome.told}
         if outcome.decided:
             facts["not_needed"] = outcome.left_out
         return ScoreSet(

@@ -429,6 +429,7 @@ class GlirOutcome:
     prediction : what self-play expects of this attack, or None.
     left_out : steps that were left out because there was no time for them, or nothing left to find.
     decided : whether it was the latter.
+    told : as many directions of which all were known would tell as much about a record; NaN without self-play.
     """
 
     method: str
@@ -445,6 +446,7 @@ class GlirOutcome:
     prediction: Prediction | None
     left_out: int = 0
     decided: bool = False
+    told: float = math.nan
 
     @cached_property
     def eigenvalues(self) -> tuple[Array, ...]:
@@ -662,6 +664,7 @@ def scores_by_play(
         prediction=found.prediction,
         left_out=found.left_out,
         decided=found.decided,
+        told=found.told,
     )
 
 

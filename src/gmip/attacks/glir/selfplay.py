@@ -155,6 +155,11 @@ def _field_size(count: int, dataset_size: int, share: float) -> int:
     return max(dataset_size + max(_SPARE, dataset_size // 4), size)
 
 
+def set_apart(count: int, dataset_size: int, share: float) -> int:
+    """How many background records are played with or ranked among, where candidates are in no fit."""
+    return min(count, max(_RANKED, min(_field_size(count, dataset_size, share), count // 2)))
+
+
 def mixed_field(background: int, candidates: int, dataset_size: int, *, share: float, seed: int) -> Rows:
     """Who plays where candidates are in the fit: positions among background and candidates, which are treated alike."""
     count = background + candidates
@@ -232,6 +237,7 @@ class StepScale:
         members for others.
     shift : mean of `cross` for a record that is not in the batch, from the error that it shares with the mean.
     dof : mean of y'Wy if it is not.
+    told : as many directions of which all were known would tell as much about a record.
     """
 
     batch_size: float
@@ -239,6 +245,7 @@ class StepScale:
     temperature: float
     shift: float
     dof: float
+    told: float
 
     @classmethod
     def measured(cls, metric: Metric, view: StepView, pairs: GameDraw, *, inside: bool, both: bool) -> StepScale:
@@ -249,7 +256,7 @@ class StepScale:
             weights = pairs.weights[:, known]
             pairs = GameDraw(pairs.rows[known], weights[weights.any(axis=1)], pairs.seed)
             if not pairs.weights.size:
-                return cls(float(view.batch_size), view.sample_rate, temperature=0.0, shift=0.0, dof=0.0)
+                return cls(float(view.batch_size), view.sample_rate, temperature=0.0, shift=0.0, dof=0.0, told=0.0)
         products, noise = metric.pairs(pairs, inside=inside, both=both)
         others = products[pairs.weights == 0.0]
         drawn = float(others @ others) / max(others.size, 1)
@@ -267,6 +274,7 @@ class StepScale:
             temperature=(length - metric.anchor**2 * shift) / variance,
             shift=metric.anchor * shift,
             dof=metric.share * length + metric.noise_std**2 * metric.total,
+            told=metric.share * length**2 / variance,
         )
 
     def llr(self, found: StepEvidence) -> Array:
@@ -308,7 +316,7 @@ class StepFound(NamedTuple):
     """What a step says, before it is put together with others; "inside" is the log-likelihood ratio (or the paper's
     score) of being in the batch, "absent" of being a member who is not.
 
-    `how` is (sample rate, whether shuffled, epoch, cutoff, ridge, rank).
+    `how` is (sample rate, whether shuffled, epoch, cutoff, ridge, rank, `StepScale.told`).
     """
 
     how: Array
@@ -402,6 +410,7 @@ class PlayedScores(NamedTuple):
     setting: Setting
     left_out: int  # steps for which there was no time, or which were not needed
     decided: bool  # whether nothing was left to find
+    told: float  # `StepScale.told`, the mean over the steps
 
 
 @dataclass
@@ -421,6 +430,11 @@ class PlayedRun:
 
     listed : the candidates are part of the fit, unlabelled.
     batches : of a shuffled epoch; what is held of an epoch goes once so many are seen.
+
+    Attributes
+    ----------
+    apart : array of shape (b,), positions of the background records that are played with or ranked among, in rising
+        order.
     """
 
     background: int
@@ -452,6 +466,7 @@ class PlayedRun:
             self._field = field_rows
             self._scored = np.concatenate([ranked, asked])
             places = np.arange(field_rows.size)
+        self.apart = ranked
         self._ranked = np.searchsorted(self._scored, ranked)
         self._asked = np.searchsorted(self._scored, asked)
         self.games = Games(places, self.dataset_size, self.play, seed)
@@ -650,7 +665,7 @@ class PlayedRun:
             null = np.where(metric.lone(self._ranked), np.nan, null)
         known = fit.susceptibility(setting, self._asked, inside=self.listed)
         return StepFound(
-            how=self._how(view, setting, fit.directions(setting)),
+            how=np.append(self._how(view, setting, fit.directions(setting)), scale.told),
             inside=self._inside(scale, asked)[0],
             null=null,
             games=games,
@@ -674,6 +689,7 @@ class PlayedRun:
             setting=(float(first[3]), float(first[4])),
             left_out=count - len(order),
             decided=decided,
+            told=float(np.mean([sums.how[number][6] for number in order])),
         )
 
     # -- parts --
@@ -687,6 +703,8 @@ class PlayedRun:
         if isinstance(view, GramView):
             return True
         assert isinstance(view, View)
+        if view.sketch is not None:
+            return False
         lifted = self.shrinkage is not None or view.noise_std > 0.0 or any(ridge > 0.0 for _, ridge in self.grid)
         return lifted and view.mean.size >= self._estimation.size - 2
 

@@ -1,6 +1,7 @@
 """Fits of a step: what a published mean tells, under the inverse covariance of such a mean.
 
-There are two ways to the same numbers: by eigenvectors, or by the records' inner products.
+There are two ways to the same numbers: by eigenvectors, or by the records' inner products. A sketched view has few
+coordinates, and what these leave out is taken to vary alike in all directions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from gmip.vocabulary import Sampling
 # -- what the attacker knows about one published step -----------------------------------------------------------------
 
 
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _NOTHING = 1.0e-15  # of the largest eigenvalue: what rounding leaves of zero
 _SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")  # how one batch is drawn
 
@@ -84,6 +87,32 @@ class StepView:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Sketch:
+    """What is held of more records than there is room for: coordinates in few directions, of those that are scored; of
+    all others of the background their sums alone.
+
+    Parameters
+    ----------
+    size : m, how many records the background has.
+    rows : array of shape (b,), positions of those that may be scored, in rising order.
+    others : the scatter of the others, in the coordinates.
+    background, candidates, mean : arrays of shapes (b, w), (c, w) and (w,): what the coordinates leave out, about
+        `centre`; w = 0 if nothing is left out.
+    centre : array of shape (w,), the mean over the others.
+    dims : directions in which all these parts lie.
+    """
+
+    size: int
+    rows: Rows
+    others: Scatter
+    background: NDArray[Any]
+    candidates: NDArray[Any]
+    mean: NDArray[Any]
+    centre: NDArray[Any]
+    dims: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class View(StepView):
     """One published mean gradient, and the gradients of candidates and background at the same parameters.
 
@@ -93,6 +122,7 @@ class View(StepView):
     candidates : array of shape (c, D).
     background : array of shape (m, D), vectors of the same distribution that are not in the run; None when the
         parameters of the distribution are known.
+    sketch : what there is beside these coordinates, which are of the `rows` of the background alone; None: nothing.
     others : see `StepView`.
 
     Arrays are float32 or float64 and are not copied; sums over them are float64.
@@ -101,6 +131,7 @@ class View(StepView):
     mean: NDArray[Any]
     candidates: NDArray[Any]
     background: NDArray[Any] | None
+    sketch: Sketch | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -118,6 +149,8 @@ class View(StepView):
 
     @property
     def num_background(self) -> int:
+        if self.sketch is not None:
+            return self.sketch.size
         return 0 if self.background is None else int(self.background.shape[0])
 
     def reduced(self) -> View:
@@ -126,7 +159,7 @@ class View(StepView):
         An isometry of the examples. What the published mean has outside is noise, which says nothing about them.
         """
         groups = [self.candidates] if self.background is None else [self.candidates, self.background]
-        if sum(len(group) for group in groups) <= self.mean.size:
+        if self.sketch is not None or sum(len(group) for group in groups) <= self.mean.size:
             return self
         moment = sum(group.T.astype(np.float64) @ group for group in groups)
         values, directions = np.linalg.eigh(moment)
@@ -234,8 +267,6 @@ def same_run(views: Sequence[StepView]) -> None:
 # -- inner products under the inverse covariance of a published mean --------------------------------------------------
 
 
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 Setting = tuple[float, float]  # cutoff, ridge
 _ALONE = 1.0e-6  # of what a record leaves of a direction: less is rounding, or no better known
 
@@ -298,6 +329,16 @@ class StepEvidence:
         gap = a - b * k - ou
         distance = own[:, None] - 2.0 * (b * a + oy[:, None]) + b * b * k + 2.0 * b * ou + oo + q * gap * gap
         return cls(cross, length, distance, oy, oo)
+
+    def plus(self, other: StepEvidence) -> StepEvidence:
+        """The evidence of both, for a W without products between the directions of one and of the other."""
+        return StepEvidence(
+            self.cross + other.cross,
+            self.length + other.length,
+            self.distance + other.distance,
+            self.offset + other.offset,
+            self.offset_length + other.offset_length,
+        )
 
     def of(self, games: slice) -> StepEvidence:
         """What some of the means say."""
@@ -451,6 +492,8 @@ class _Primal(StepFit):
             if part is not None and part.scatter is not None:
                 more = np.setdiff1d(fit, part.fitted, assume_unique=True)
                 self.scatter = part.scatter.plus(_pool_parts(view, more))
+            elif view.sketch is not None:
+                self.scatter = view.sketch.others.plus(_pool_parts(view, np.intersect1d(fit, view.sketch.rows)))
             else:
                 self.scatter = Scatter.of(_pool_parts(view, fit))
             model = self.scatter.model(shrinkage=shrinkage, extra_dims=view.extra_dims)
@@ -540,13 +583,135 @@ def _pool_parts(view: View, rows: Rows, *, ordered: bool = False) -> Sequence[ND
     if ordered and rows.size and (np.diff(rows) < 0).any():
         raise AssertionError("rows of the pool are in rising order")
     m = view.num_background
-    parts = []
-    for group, own in ((view.background, rows[rows < m]), (view.candidates, rows[rows >= m] - m)):
+    inside, parts = rows[rows < m], []
+    if view.sketch is not None:
+        inside = np.searchsorted(view.sketch.rows, inside)
+    for group, own in ((view.background, inside), (view.candidates, rows[rows >= m] - m)):
         if own.size == len(group):
             parts.append(group)
         elif own.size:
             parts.append(group[own])
     return parts
+
+
+# -- few directions, and what they leave out ---------------------------------------------------------------------------
+
+
+_FEW = 400  # records whose products tell how what is left out varies
+
+
+class _Sketched(StepFit):
+    """A fit along few directions. What they leave out of a record is taken to vary alike in all others, with the
+    variance that makes the most of it: E (r'r')^2 / E r'r, so that a few strong directions among them count less.
+
+    No record that is scored has told the directions, nor the mean of what they leave out: nobody has to be taken out.
+    """
+
+    def __init__(self, rest: Sketch, along: _Primal) -> None:
+        self.along, self.rest = along, rest
+        self.samples, self.spectrum = along.samples, along.spectrum
+        m = along.view.num_background
+        inside, asked = along.scored[along.scored < m], along.scored[along.scored >= m] - m
+        places = np.searchsorted(rest.rows, inside)
+        self.parts = [_picked(rest.background, places), _picked(rest.candidates, asked)]
+        few = self.parts[0][:_FEW].astype(np.float64)
+        products = few @ few.T
+        own = np.diagonal(products)
+        crossed = float(np.einsum("ij,ij->", products, products)) - float(own @ own)
+        self.variance = crossed / max(len(few) - 1, 1) / max(float(own.sum()), np.finfo(np.float64).tiny)
+        self.norms = self.against(None)
+
+    def against(self, vectors: Array | None) -> Array:
+        """Products of vectors (g, w) with what is left out of scored records, (g, R); None: of each with itself."""
+        if vectors is None:
+            return np.concatenate([np.einsum("ij,ij->i", part, part, dtype=np.float64) for part in self.parts])
+        return np.concatenate([np.asarray(vectors.astype(part.dtype) @ part.T, np.float64) for part in self.parts], 1)
+
+    def metric(self, setting: Setting, *, in_batch: bool = True) -> Metric | None:
+        along = self.along.metric(setting, in_batch=in_batch)
+        if along is None or not self.variance > 0.0:
+            return along
+        lift = self.along.plain.retuned(cutoff=setting[0], ridge=setting[1]).outside
+        return _SketchedMetric(self, along, along.share * (self.variance + lift) + along.noise_std**2)
+
+    def susceptibility(self, setting: Setting, rows: Rows, *, inside: bool) -> Array | None:
+        known = self.along.susceptibility(setting, rows, inside=inside)
+        if known is None or not self.variance > 0.0:
+            return known
+        lift = self.along.plain.retuned(cutoff=setting[0], ridge=setting[1]).outside
+        return np.asarray(known + self.norms[rows] / (self.variance + lift))
+
+    def directions(self, setting: Setting) -> int:
+        return self.along.directions(setting)
+
+
+class _SketchedMetric(Metric):
+    """A metric along the directions, and 1/`variance` in all others. Lengths and products that it holds are those along
+    the directions alone, from which `lone` is told."""
+
+    def __init__(self, fit: _Sketched, along: Metric, variance: float) -> None:
+        rest = fit.rest
+        self.fit, self.within, self.weight = fit, along, 1.0 / variance
+        self.samples, self.beta, self.anchor = along.samples, along.beta, along.anchor
+        self.share, self.noise_std, self.free = along.share, along.noise_std, along.free
+        self.length, self.cross, self.own = along.length, along.cross, along.own
+        self.total = along.total + rest.dims * self.weight
+        self.shift = (1.0 - self.anchor) * rest.centre.astype(np.float64)
+        mean = rest.mean.astype(np.float64)
+        self.left = self._weighted(mean[None])
+        self.rest_offset = (
+            self.weight * fit.against(self.shift[None])[0],
+            self.weight * float(mean @ self.shift),
+            self.weight * float(self.shift @ self.shift),
+        )
+        (ou, oy, oo), (ru, ry, ro) = along.offset, self.rest_offset
+        self.offset = (ou + ru, oy + ry, oo + ro)
+
+    def _weighted(self, y: Array) -> tuple[Array, Array]:
+        """Products of what y (g, w) has outside the directions: with the records (g, R), and with itself (g,)."""
+        return self.weight * self.fit.against(y), self.weight * np.einsum("ij,ij->i", y, y)
+
+    def _outside(self, rows: Rows, a: Array, own: Array, oy: Array) -> StepEvidence:
+        ou, _, oo = self.rest_offset
+        return StepEvidence.direct(a[:, rows], self.weight * self.fit.norms[rows], own, (ou[rows], oy, oo))
+
+    def real(self, rows: Rows, *, inside: bool) -> StepEvidence:
+        outside = self._outside(rows, *self.left, np.array([self.rest_offset[1]]))
+        return self.within.real(rows, inside=inside).plus(outside)
+
+    def played(self, drawn: GameDraw, *, inside: bool) -> StepEvidence:
+        a, own, oy, _ = self._mixed(drawn)
+        return self.within.played(drawn, inside=inside).plus(self._outside(drawn.rows, a, own, oy))
+
+    def pairs(self, drawn: GameDraw, *, inside: bool, both: bool) -> tuple[Array, Array]:
+        products, noise = self.within.pairs(drawn, inside=inside, both=both)
+        a, _, _, more = self._mixed(drawn)
+        return products + (a - more)[:, drawn.rows], noise + (more if more.size == 1 else more[:, drawn.rows])
+
+    def mixed(self, drawn: GameDraw) -> tuple[Array, Array, Array, Array]:
+        a, own, oy, noise = self.within.mixed(drawn)
+        b, more, ry, other = self._mixed(drawn)
+        return a + b[:, drawn.rows], own + more, oy + ry, noise + (other if other.size == 1 else other[:, drawn.rows])
+
+    def _mixed(self, drawn: GameDraw) -> tuple[Array, Array, Array, Array]:
+        """What `mixed` gives, of what is outside the directions and for all scored records."""
+        part = _picked(self.fit.parts[0], drawn.rows)  # games are played with background records
+        y = np.asarray(drawn.weights.astype(part.dtype) @ part, dtype=np.float64)
+        if self.anchor < 1.0:  # the number drawn is not the divisor
+            y += np.outer(drawn.weights.sum(axis=1) - 1.0, self.fit.rest.centre)
+        a, own = self._weighted(y)
+        oy, noise = self.weight * (y @ self.shift), np.zeros((1, 1))
+        if self.noise_std > 0.0:
+            seed = np.random.SeedSequence(drawn.seed.entropy, spawn_key=(*drawn.seed.spawn_key, 1))
+            added = self.noise_std * np.random.default_rng(seed).standard_normal(y.shape)
+            noise = self.weight * self.fit.against(added)
+            a, own = a + noise, own + self.weight * self.noise_std**2 * self.fit.rest.dims
+        return a, own, oy, noise
+
+
+def _picked(rows: NDArray[Any], places: Rows) -> NDArray[Any]:
+    """These rows, not copied if they are all in a stretch."""
+    return rows[places[0] : places[-1] + 1] if _runs(places) else rows[places]
 
 
 # -- more dimensions than records -------------------------------------------------------------------------------------
@@ -784,4 +949,7 @@ def fit_step(
     if dual:
         return _Dual(view.inner() if isinstance(view, View) else view, fit, scored, shrinkage)  # type: ignore[arg-type]
     assert isinstance(view, View)
-    return _Primal(view, fit, scored, shrinkage, part if isinstance(part, _Primal) else None)
+    if view.sketch is None or not view.sketch.mean.size:
+        return _Primal(view, fit, scored, shrinkage, part if isinstance(part, _Primal) else None)
+    along = _Primal(view, fit, scored, shrinkage, part.along if isinstance(part, _Sketched) else None)
+    return _Sketched(view.sketch, along)

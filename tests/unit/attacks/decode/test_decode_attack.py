@@ -211,6 +211,17 @@ def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
     assert auc(found.log_odds[inside], found.log_odds[~inside]) > 0.99
 
 
+def test_of_many_candidates_as_many_numbers_are_solved_for_as_there_is_room_and_work(tmp_path):
+    """No matrix of all pairs of 100,000 candidates."""
+    _, trace = recorded(tmp_path / "a", batch_size=10, sampling="poisson", clip_norm=1.0, noise_std=0.02, num_steps=1)
+    sizes = {"candidates": 100_000, "background": 10_000, "num_params": 10_000}
+    for limit, most_work, expected in ((2**33, 2e13, 2048), (2**33, 2e12, 1024), (2**30, 2e13, 256)):
+        chosen = sized(trace, **sizes, limit=limit, most_work=most_work)
+        assert chosen.projection == expected and chosen.by_rows and chosen.memory <= limit
+        assert chosen.work <= most_work
+        assert f"Gradients are projected to {expected} numbers." in chosen.left_out
+
+
 def test_a_mean_that_was_clipped_as_a_whole(tmp_path):
     """The recorded factor undoes it."""
     task, trace = recorded(tmp_path / "a", num_steps=2)
