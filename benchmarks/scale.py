@@ -278,7 +278,7 @@ def large_part(model: str, length: int, part: str, folder: str, limit: str) -> N
         with warnings.catch_warnings():
             result = gmip.audit(task, runs=[str(run)], out=str(Path(folder) / "work"))
         gmip.write_report(result, Path(folder) / "report")
-        found = ", ".join(attack.name for attack in result.runs[0].attacks)
+        found = ", ".join(f"{one.attack} {one.auc.value:.3f}" for one in result.runs[0].attacks)
     else:
         trace = Trace.open(run)
         asked, rest = _candidates(task, trace)
