@@ -16,7 +16,7 @@ import gmip
 from gmip import _numbers
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.cli import main as command_line
-from gmip.report import answer_words, card, read_result
+from gmip.report import account_words, answer_words, card, read_result
 
 HERE = Path(__file__).parent
 OUT = Path("runs/demo")  # as in demo.yaml
@@ -25,7 +25,7 @@ OUT = Path("runs/demo")  # as in demo.yaml
 def story(result: AuditResult) -> list[str]:
     """What the report shows, in a few paragraphs."""
     plain, noisy, private = result.runs
-    goal = answer_words.goal_words(plain.goal) if plain.goal else ""
+    goal = account_words.goal_words(plain.goal) if plain.goal else ""
     cifar = gmip.NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)
     most = gmip.account(cifar).tpr_at(0.01)
     facts = plain.facts

@@ -43,7 +43,7 @@ def test_a_sound_run_keeps_its_claim(run, tmp_path, sound):
     page = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
     assert "one record is added or removed" in page
     gate = run("audit", str(sound), "--out", str(tmp_path / "gate"), "--gate", "--target", "tpr=0.101@0.1")
-    assert gate.code == 1 and "canaries finds at least" in gate.err
+    assert gate.code == 1 and "canaries: Failed: at 10% false alarms at least" in gate.err
 
 
 def test_noise_that_is_missing_is_found(run, tmp_path, monkeypatch):

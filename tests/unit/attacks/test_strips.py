@@ -155,6 +155,7 @@ import sys, torch
 from pathlib import Path
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import StripJob, StripWork, _strips_of
+from gmip.stats.flat import Flat
 from tests.unit.attacks.test_strips import examples, model
 
 def peak():
@@ -162,7 +163,7 @@ def peak():
 
 torch.set_num_threads(1)
 gradients = PerExampleGradients(model(2_000), memory_limit=sys.argv[1])
-values, vectors = gradients.values, torch.zeros(1, gradients.num_params).numpy()
+values, vectors = gradients.values, [Flat.of(torch.zeros(gradients.num_params).numpy())]
 for number, work in enumerate(StripWork(gradients, (examples(count, 1, 2_000),)) for count in (300, 4_000)):
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of making the records
     before = peak()
