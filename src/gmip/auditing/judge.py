@@ -70,6 +70,7 @@ from gmip.auditing.verdict import (
     leading_attack,
     suspicion,
     tpr_lower_bounds,
+    untried_gradients,
     verdict,
     with_groups,
 )
@@ -502,6 +503,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         sound_record=sound,
         doubted=doubted,
         measurable=any(one.measurable(goal.fpr) for one in outcomes),
+        untried=untried_gradients(evidence.left_out),
     )
     audited = RunAudit(
         name=evidence.name,
@@ -535,7 +537,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
             fpr=goal.fpr,
             confidence=settings.confidence,
             seed=settings.seed,
-            doubted=doubted or not sound,
+            doubted=doubted or not sound or conclusion.why == "left-out",
             probable=conclusion.kind == "probably-fails",
             groups=groups,
         ),

@@ -764,14 +764,25 @@ class Conclusion(Frozen):
         "passes", the attacks stay within the goal, which nothing guarantees; "guaranteed", a bound keeps it.
     why : of "fails", "measured" or only within a "group"; of "inconclusive": "no-attack" was run, the "record" fails
         its check, the attacks are "suspect" of having looked at the wrong thing, or "blind", the candidates are
-        "too-few", what was measured is above the goal "by-chance", with no sign of a leak, or the interval of a leak is
-        so "wide" that it includes the goal.
+        "too-few", what was measured is above the goal "by-chance", with no sign of a leak, the interval of a leak is
+        so "wide" that it includes the goal, or an attack on gradients was "left-out", as it could not run.
     attacker : the place among the answers of the attacker that it is about.
     """
 
     kind: ConclusionKind
     why: Literal[
-        "measured", "group", "no-attack", "record", "suspect", "blind", "too-few", "by-chance", "wide", "below", "bound"
+        "measured",
+        "group",
+        "no-attack",
+        "record",
+        "suspect",
+        "blind",
+        "too-few",
+        "by-chance",
+        "wide",
+        "left-out",
+        "below",
+        "bound",
     ]
     attacker: Count = 0
 

@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
+from gmip.attacks.attack_table import ATTACKS
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
@@ -22,6 +23,7 @@ from gmip.auditing.schema import (
     Finding,
     Gate,
     GroupOutcome,
+    OmittedAttack,
     RunAudit,
     RunFacts,
     Sees,
@@ -167,11 +169,14 @@ def conclude(
     sound_record: bool = True,
     doubted: bool = False,
     measurable: bool = True,
+    untried: bool = False,
 ) -> Conclusion:
     """What the answers about all attackers say together about the goal.
 
     measurable : whether the non-members are enough for one false alarm at the goal's FPR; where they are not, what was
         found there is no measurement, and only a lower limit says anything.
+    untried : whether an attack that sees gradients could not run (`untried_gradients`): what others did not find says
+        little.
 
     Guarantees
     ----------
@@ -199,15 +204,20 @@ def conclude(
         return Conclusion(kind="inconclusive", why="too-few")
     if above:
         return Conclusion(kind="inconclusive", why="by-chance", attacker=above[0])
-    return _within(answers, goal)
+    return _within(answers, goal, untried)
 
 
-def _within(answers: Sequence[AttackerAnswer], goal: Rate) -> Conclusion:
+def untried_gradients(left_out: Sequence[OmittedAttack]) -> bool:
+    """Whether one of the attacks on gradients, which find more than others, is among those that could not run."""
+    return any(one.attack in ATTACKS and "gradients" in ATTACKS[one.attack].needs for one in left_out)
+
+
+def _within(answers: Sequence[AttackerAnswer], goal: Rate, untried: bool) -> Conclusion:
     """Where nothing above the goal was measured: a leak whose interval includes the goal says nothing."""
     for place, one in enumerate(answers):
         if one.leak == "leak" and one.evidence is not None and one.evidence.tpr.upper > goal.tpr:
             return Conclusion(kind="inconclusive", why="wide", attacker=place)
-    return Conclusion(kind="passes", why="below")
+    return Conclusion(kind="inconclusive", why="left-out") if untried else Conclusion(kind="passes", why="below")
 
 
 def claim_of(run: RunAudit, answer: AttackerAnswer) -> ClaimedCurve | None:
@@ -512,9 +522,19 @@ def suspicion(
     """Copies of members among the non-members (`copied` is their share); a model that answers its own records no better
     than guessing (noise explains that; nothing else should); an attack that finds less than guessing, and would find
     more than all others if it were turned round; or `scores` of somebody else of which the distance from the middle
-    tells more than they do."""
-    if copied:
-        return Suspicion(kind="copies", blinding=copied >= _BLINDING_COPIES, copied=copied)
+    tells more than they do. One that blinds the audit comes before one that does not."""
+    turned = [one for one in attacks if one.turned]
+    found = [
+        Suspicion(kind="copies", blinding=copied >= _BLINDING_COPIES, copied=copied) if copied else None,
+        _guessing(facts, attacks),
+        _turned(turned, attacks),
+        None if scores is None or turned else _spread(scores, attacks, confidence),
+    ]
+    there = [one for one in found if one is not None]
+    return next((one for one in there if one.blinding), next(iter(there), None))
+
+
+def _guessing(facts: RunFacts, attacks: Sequence[AttackOutcome]) -> Suspicion | None:
     right, chance = facts.train_accuracy, facts.chance_accuracy
     if right is not None and chance is not None and not facts.noise_std:
         records = facts.dataset_size or max(one.members for one in attacks)
@@ -523,9 +543,12 @@ def suspicion(
             return Suspicion(kind="worse-than-guessing", blinding=True, accuracy=right, guessing=chance)
         if right <= chance + _ERRORS * error:
             return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
-    turned = [one for one in attacks if one.turned]
+    return None
+
+
+def _turned(turned: Sequence[AttackOutcome], attacks: Sequence[AttackOutcome]) -> Suspicion | None:
     if not turned:
-        return None if scores is None else _spread(scores, attacks, confidence)
+        return None
     worst = min(turned, key=lambda one: one.auc.value)
     as_good = 1.0 - worst.auc.value - 1.0e-12  # the same scores, turned round by the user, are no sign
     if any(one.mu_lower > 0.0 and one.auc.value >= as_good for one in attacks):

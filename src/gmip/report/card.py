@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from gmip._html import Html, join, readable, tag
 from gmip._numbers import count, interval, number, percent, rate
+from gmip.attacks.attack_table import ATTACKS
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, ConclusionKind, Estimate, GroupOutcome, RunAudit
-from gmip.auditing.verdict import claim_of, exposed_group
+from gmip.auditing.verdict import claim_of, exposed_group, untried_gradients
 from gmip.report import advice_words, answer_words, check_words
 from gmip.vocabulary import Rate
 
@@ -216,7 +217,8 @@ def _headline(run: RunAudit, key: str) -> Said:
         name = f"{key}/claimed/{'' if claim is None else claim.key}"
         proved = ""
         if answer.worst is not None:
-            proved = f" That is with the declared noise; the record alone proves at most {percent(answer.worst, 'up')}."
+            proved = f" That is with the declared noise; the record alone proves at most {percent(answer.worst, 'up')}"
+            proved += f"{_spare(answer.worst, goal)}."
         hidden = run.check is not None and any(one.fault == "counted" for one in run.check.beyond_reach)
         whose = " Holds for records that are listed and count once." if hidden else ""
         said: Said = ["At most ", (name, share, percent(share, "up")), f" of the members can be identified {at}"]
@@ -234,7 +236,7 @@ def _headline(run: RunAudit, key: str) -> Said:
     if end.kind == "probably-fails":
         rest = ". There is a leak, but the excess over the limit could be chance (all attacks taken together)."
         return [*measured, f"{were}; the limit is ", limit, rest]
-    return [*measured, f"{were}; the limit is ", limit, f".{_leak(run)}"]
+    return [*measured, f"{were}; the limit is ", limit, f".{_leak(run)}{_cut(run)}"]
 
 
 def _leak(run: RunAudit) -> str:
@@ -243,6 +245,21 @@ def _leak(run: RunAudit) -> str:
     if "leak" in found:
         return " There is a leak, within the limit."
     return " No leak was detected." if found == {"none-seen"} else ""
+
+
+def _spare(worst: float, goal: Rate) -> str:
+    return " (up to a tenth above the limit counts as precise enough)" if worst > goal.tpr else ""
+
+
+def untried(run: RunAudit) -> str:
+    """The attacks on gradients that could not run, by their titles."""
+    return " and ".join(ATTACKS[one.attack].title for one in run.left_out if untried_gradients([one]))
+
+
+def _cut(run: RunAudit) -> str:
+    """The attacks that ended early, where nothing above the limit was found."""
+    cut = " and ".join(one.title for one in run.attacks if one.cut_short)
+    return f" {cut}: more time (--budget) may find more." if cut else ""
 
 
 def _found(name: str, found: Estimate) -> Said:
@@ -258,6 +275,8 @@ def _inconclusive(run: RunAudit) -> str:
         return answer_words.suspicion(run, run.suspicion)
     if why == "no-attack" or not run.attacks:
         return "No attack was run."
+    if why == "left-out":
+        return f"{untried(run)} could not run. The other attacks stay within the limit, but are weaker."
     if why == "blind":
         tied = answer_words.mostly_tied(run)
         return f"No attack could distinguish the candidates: {tied or 'all have the same score'}."
@@ -322,6 +341,8 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
             "by-chance": more,
             "blind": "Use scores that differ between candidates, or try other attacks (gmip attacks lists them).",
             "suspect": "Fix that, and audit again.",
+            "left-out": "Give them what the warnings say (background records, time), or name the attacks to go by "
+            "(--attacks).",
         }.get(run.conclusion.why, look(run).todo), None
     if run.conclusion.kind == "passes" and (first is None or first.kind in ("say-claim", "find-less")):
         return f"Try stronger attacks. For a guarantee, train {advice_words.noisy_training(run)}.", None

@@ -21,7 +21,7 @@ from gmip._io import make_folder, read, read_if_there, sha256, sha256_of_file, w
 from gmip._tables import SUFFIXES, read_columns
 from gmip.accounting.account import account
 from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Frozen, RunAudit
-from gmip.auditing.verdict import claim_of, conclude
+from gmip.auditing.verdict import claim_of, conclude, untried_gradients
 from gmip.errors import InvalidArgument
 from gmip.report.minisign import SecretKey, public_key, signature, signed
 from gmip.report.write import exposed_names
@@ -171,7 +171,8 @@ def _concluded(run: RunAudit) -> bool:
     missed = any((one.tpr_lower or 0.0) > run.goal.tpr for one in run.attacks)
     if missed and run.conclusion.kind != "fails":
         return False
-    if conclude(run.answers, goal=run.goal, sound_record=sound, doubted=doubted) != run.conclusion:
+    untried = untried_gradients(run.left_out)
+    if conclude(run.answers, goal=run.goal, sound_record=sound, doubted=doubted, untried=untried) != run.conclusion:
         return False
     bounds = [claim_of(run, one) for one in run.answers if one.target == "guaranteed"]
     return all(one is not None and one.is_bound and one.tpr(run.goal.fpr) <= run.goal.tpr for one in bounds)

@@ -246,6 +246,8 @@ def _doubt(run: RunAudit) -> str:
     """Why finding nothing is no evidence."""
     if run.check is not None and not run.check.passed:
         return "The record does not match the run, so finding nothing in it is no evidence."
+    if run.conclusion.why == "left-out":
+        return card.headline(run)
     return "" if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
 
 

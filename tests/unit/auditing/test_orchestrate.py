@@ -20,7 +20,8 @@ from gmip.auditing import make_config, run_audit
 from gmip.auditing.attack_runs import choose_candidates
 from gmip.auditing.schema import AuditResult, GivenClaim
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
-from gmip.report.sentences import cautions
+from gmip.report.card import headline
+from gmip.report.sentences import cautions, gate
 from gmip.report.share import shareable
 from gmip.tasks import Task, load
 from gmip.trace import Trace
@@ -320,6 +321,20 @@ def test_an_attack_that_cannot_run_is_left_out(bare: tuple[Task, Path]) -> None:
     assert any("glir could not run and was left out: There are" in words for words in cautions(audited))
     shared = shareable(gmip.audit(task, runs=[run], attacks=["loss", "glir"], seed=1)).runs[0]
     assert shared.left_out[0].attack == "glir" and str(run) not in shared.model_dump_json()
+
+
+def test_what_weak_attacks_did_not_find_passes_no_gate_where_a_strong_one_was_left_out(bare: tuple[Task, Path]) -> None:
+    task, run = bare
+    asked = {"target": "tpr=0.98@0.5", "gate": True, "seed": 1}
+    (audited,) = gmip.audit(task, runs=[run], attacks=["loss", "glir"], **asked).runs
+    assert (audited.conclusion.kind, audited.conclusion.why) == ("inconclusive", "left-out")
+    assert audited.gate is not None and audited.gate.doubted and not audited.gate.passed
+    assert headline(audited) == (
+        "Gradient LRT (GLiR, Leemann et al. 2023) could not run. The other attacks stay within the limit, but are weaker."
+    )
+    assert gate(audited, audited.gate) == f"Cannot tell, so it does not pass: {headline(audited)}"
+    (asked_for,) = gmip.audit(task, runs=[run], attacks=["loss"], **asked).runs
+    assert asked_for.conclusion.kind == "passes" and asked_for.gate is not None and asked_for.gate.passed
 
 
 def test_an_audit_in_which_no_attack_can_run_ends_with_the_error(bare: tuple[Task, Path]) -> None:

@@ -28,6 +28,15 @@ def test_scores_of_the_wrong_sign_pass_no_gate() -> None:
     assert right.suspicion is None and right.answers[0].leak == "leak"
 
 
+def test_a_few_copies_do_not_hide_a_wrong_sign() -> None:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(-2.0, 1.0, 1000), rng.normal(0.0, 1.0, 1000)
+    others[:35] = members[:35]
+    (run,) = gmip.audit(gmip.Scores(members, others), target="tpr=0.05@0.01", gate=True).runs
+    assert run.suspicion is not None and run.suspicion.kind == "turned"
+    assert run.gate is not None and not run.gate.passed and run.conclusion.kind == "inconclusive"
+
+
 def test_an_attack_that_leaks_is_not_doubted_for_another_that_is_turned() -> None:
     rng = np.random.default_rng(0)
     members, others = rng.normal(0.8, 1.0, 500), rng.normal(0.0, 1.0, 500)
