@@ -179,6 +179,8 @@ def test_compare(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     assert "a (2): " in said and "accuracy " in said
     assert [one.name for one in read_result(tmp_path / "both").runs] == ["a", "a (2)"]
+    assert gmip("report", audited, "--for", "dpia,release") == 2
+    assert "--for takes one at a time: run the command once for each." in capsys.readouterr().err
     assert gmip("report", audited, audited, "--out", audited) == 2  # it would replace one of them
     assert "name another folder" in capsys.readouterr().err
 

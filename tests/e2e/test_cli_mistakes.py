@@ -27,6 +27,7 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     # What is missing.
     (["compare", "a", "b"], "compare is not a command of gmip"),
     (["account", *RUN, "--rank", "3"], "--rank is not an option of gmip account"),
+    (["train", "--attacker-knows", "1"], "not an option of gmip train, but --notion gdp is for an attacker who knows"),
     (["report"], "RESULT.json is missing: see gmip report --help."),
     (["account"], "--dataset-size, --batch-size, --steps and --params are missing: add them"),
     *((["account", *without(o)], f"{o} is missing: add it, as in {o} ") for o in RUN[::2]),

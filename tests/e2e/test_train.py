@@ -129,6 +129,13 @@ def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     assert len(assumed) > 5
 
 
+def test_a_target_of_differential_privacy_is_answered_by_its_bound(run, task, tmp_path):
+    wanted = ["--target", "tpr=0.1@0.01", "--notion", "gdp"]
+    code, out, err = run(task, "--out", str(tmp_path / "a"), *wanted)
+    assert (code, err) == (0, "") and "finds at most 10% of the members" in out and "A bound.\n" in out
+    assert "forecast" not in out and out.count("differential privacy") == 0 and "share 1" not in out
+
+
 def test_recipe_options_reach_the_run(run, task, tmp_path):
     out = str(tmp_path / "a")
     options = ["--dataset-size", "90", "--batch-size", "20", "--epochs", "2", "--sampling", "poisson"]

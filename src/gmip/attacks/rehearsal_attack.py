@@ -44,7 +44,7 @@ from gmip.attacks.publications import (
 from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
 from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.step_vectors import Projection
-from gmip.attacks.work import Budget, Counted, Work, check_time
+from gmip.attacks.work import Budget, Counted, Work, WorkPlan, check_time
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
@@ -242,7 +242,13 @@ class RehearsalSteps(StepAttack, Rehearsal):
         """Where all published something else than means of gradients."""
         return all(run.rehearsable for run in runs)
 
-    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
+        self._refuse(task, trace)
+        _decoys(self, trace.header.num_params, who)
+        return None
+
+    def _refuse(self, task: Task, trace: Trace) -> None:
+        """Raise where the record does not have what this attack needs."""
         header = trace.header
         if header.recorded_params < header.num_params:
             raise UnsupportedModel(
@@ -256,6 +262,10 @@ class RehearsalSteps(StepAttack, Rehearsal):
             )
         if not len(trace):
             chosen_steps(trace, None)  # which says so
+
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+        self._refuse(task, trace)
+        header = trace.header
         model = run_model(task, trace, device=self.device, mixing=True)
         PerExampleGradients.for_trace(model, task.loss, header)  # which refuses another model
         if header.mixes is None:
@@ -301,6 +311,25 @@ def _parts(task: Task, trace: Trace, model: nn.Module) -> Iterator[_Part]:
             yield _Part(opened, epoch, min(size / header.dataset_size, 1.0))
 
 
+def _decoys(attack: Rehearsal, count: int, who: AttackedRecords) -> int:
+    """How many background records join the list, of gradients with `count` entries; raises where there is no room."""
+    room = min(count, _DIMENSIONS) - len(who.ids) - _ROOM
+    decoys = min(attack.decoys, len(who.background) // 4, room)
+    if room < FEWEST_DECOYS:
+        raise UnsupportedModel(
+            f"The gradients have {min(count, _DIMENSIONS)} dimensions, no more than a list of {len(who.ids)} "
+            "candidates and decoys has records",
+            remedy=f"ask about at most {max(min(count, _DIMENSIONS) - _ROOM - FEWEST_DECOYS, 0)} candidates",
+        )
+    if decoys < FEWEST_DECOYS or len(who.background) - decoys < _FEWEST:
+        raise InvalidArgument(
+            f"has {len(who.background)} records, and rehearsals need {_FEWEST + 2 * FEWEST_DECOYS} or more",
+            argument="background",
+            remedy="add records of the same distribution to the task's pool, or name fewer non-members",
+        )
+    return decoys
+
+
 class _Stage:
     """What all publications share: the list with its decoys, and the background to rehearse with.
 
@@ -319,20 +348,7 @@ class _Stage:
         rng = self.rng = np.random.default_rng(attack.seed)
         count = sum(p.numel() for p in self._parameters)
         self._sketch = Projection(count, _DIMENSIONS, seed=attack.seed) if count > _DIMENSIONS else None
-        room = min(count, _DIMENSIONS) - len(who.ids) - _ROOM
-        decoys = min(attack.decoys, len(who.background) // 4, room)
-        if room < FEWEST_DECOYS:
-            raise UnsupportedModel(
-                f"The gradients have {min(count, _DIMENSIONS)} dimensions, no more than a list of {len(who.ids)} "
-                "candidates and decoys has records",
-                remedy=f"ask about at most {max(min(count, _DIMENSIONS) - _ROOM - FEWEST_DECOYS, 0)} candidates",
-            )
-        if decoys < FEWEST_DECOYS or len(who.background) - decoys < _FEWEST:
-            raise InvalidArgument(
-                f"has {len(who.background)} records, and rehearsals need {_FEWEST + 2 * FEWEST_DECOYS} or more",
-                argument="background",
-                remedy="add records of the same distribution to the task's pool, or name fewer non-members",
-            )
+        decoys = _decoys(attack, count, who)
         _, self.listed, self.others = with_decoys(who, decoys, attack.seed)
         self._centre: tuple[Array, Array] | None = None
         self._rows: torch.Tensor | None = None

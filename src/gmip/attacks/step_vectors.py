@@ -136,9 +136,10 @@ def route_for(
     route: Route | None = None,
 ) -> Route:
     """The route that `collect` takes for so many examples and steps."""
-    if not steps or not background or not candidates:
+    counts = {"steps": steps, "background examples": background, "candidates": candidates}
+    if absent := [what for what, count in counts.items() if not count]:
         raise InvalidArgument(
-            f"There are {steps} steps, {background} background examples and {candidates} candidates",
+            f"There are no {' and no '.join(absent)}",
             remedy="pass at least one of each (background is what is neither member nor candidate: audit fewer "
             "`candidates`, or give the task a `background`)",
         )

@@ -65,6 +65,8 @@ def _usage(error: Any) -> str:
     if kind == "NoSuchOption":
         near = [name for name in error.possibilities or () if name.startswith("--")]
         meant = f", did you mean {near[0]}" if near else ""
+        if error.option_name == "--attacker-knows" and any("--notion" in one.opts for one in context.command.params):
+            meant = ", but --notion gdp is for an attacker who knows all other members"
         return f"{_shown(error.option_name)} is not an option of {command}{meant}: {see}."
     if kind == "BadOptionUsage":
         if "not take" in message:

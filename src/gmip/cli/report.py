@@ -14,6 +14,12 @@ from gmip.cli.options import Option, Settings, from_settings
 from gmip.report.share import FEWEST
 
 
+def _for(option: str, text: str) -> str:
+    if "," in text:
+        raise BadRequest("takes one at a time", argument=option, remedy="run the command once for each")
+    return text
+
+
 class ReportSettings(Settings):
     """Settings of `gmip report`."""
 
@@ -29,9 +35,9 @@ class ReportSettings(Settings):
     ] = None
     for_: Annotated[
         Literal["release", "dpia", "registry", "model-card", "sarif"] | None,
-        Option("release|dpia|registry|model-card|sarif"),
+        Option("release|dpia|registry|model-card|sarif", read=_for),
         Field(
-            description="Write only what others ask for, without records, files and seeds: a folder release (and a "
+            description="Write only what others ask for, one at a time, without records, files and seeds: a folder release (and a "
             "folder keep with the rest, which names members), a draft "
             "for an impact assessment or for the registry of DP deployments, a Hugging Face model card, or SARIF."
         ),

@@ -178,8 +178,9 @@ class NotionSettings(Settings):
         Notion,
         Option("|".join(NOTIONS), ACCOUNTING),
         Field(
-            description="gmip: membership-inference privacy. gdp: differential privacy (neighbours replace one record; "
-            "with poisson, add or remove one; with shuffled, zero out one)."
+            description="gmip: membership-inference privacy. gdp: differential privacy, for any record and an attacker "
+            "who knows all other members (neighbours replace one record; with poisson, add or remove one; with "
+            "shuffled, zero out one)."
         ),
     ] = "gmip"
     adjacency: Annotated[

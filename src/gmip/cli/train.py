@@ -274,8 +274,8 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
         recipe = asked.noisy(recipe)
         if target is not None:
             recipe = with_least_noise(recipe, num_params, target)
-    run = recipe.run(num_params)
-    curve = account_run(run, **({} if aim is None else aim.whose))
+    run, wanted = recipe.run(num_params), target or aim
+    curve = account_run(run, **({} if wanted is None else wanted.whose))
     if asked.clip_norm != "auto":
         tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
     if asked.canaries is not None:
@@ -298,16 +298,16 @@ def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> N
     rows.append(("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(curve.equivalent_mu(), "up")))
     if gdp is None:
         rows.append(("differential privacy", "none without noise"))
-    else:
-        name = f"mu of differential privacy, at every FPR ({gdp['adjacency']})"
-        rows.append((name, _numbers.number(gdp["gdp_mu"], "up")))
+    elif curve.claim.adjacency is None:
+        name = f"the same of differential privacy ({gdp['adjacency']})"
+        rows.append((name, _numbers.number(gdp["mu"], "up")))
     rows.append(("seed", "in the trace" if asked.seed is None else str(asked.seed)))
     done = f"Trained {plan.task.name} in {recipe.num_steps} steps. "
     if plan.aim is not None:
         keeps = "Keeps" if curve.kind == "bound" else "Expected to keep"
         done = f"{keeps} the recipe's target: {_aim_words(plan.aim)}. {done}"
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=None)
-    if gdp is not None and gdp["caveat"] is not None:
+    if curve.claim.adjacency is None and gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")
 
 

@@ -286,7 +286,7 @@ def _first_fault(error: ValidationError) -> tuple[str, str]:
 
 
 def write_junit(result: AuditResult, path: Path) -> None:
-    """One test for each run's target, the verdict of the card (probably fails, inconclusive: skipped, not passed), one
+    """One test for each run's target, the verdict of the card (probably fails: a failure; inconclusive: skipped), one
     for its claim (inconclusive, nothing claimed, or a leak to an attacker with a list: skipped), one for the check of
     its record (what could not be checked: skipped), one for each gate (that could not fail: skipped; that passed: with
     what it would have noticed). The folder is made if it is not there."""
@@ -297,7 +297,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
             case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: {name}"))
             counts["tests"] += 1
             if kind != "passed":
-                kind = "skipped" if kind == "warning" else kind
+                kind = "failure" if kind == "warning" else kind
                 ElementTree.SubElement(case, kind, message=_clean(words))
                 counts[kind] += 1
             elif words:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,10 @@ FINAL: Final = "final.safetensors"
 MAX_ROWS: Final = 4096  # of a shard
 
 _FORMAT: Final = "gmip-trace"
+# Not files of a trace.
+_CHECKPOINT: Final = re.compile(
+    r"(?!shard-|final\.|membership\.|checkpoint\.).*\.(pt|pth|ckpt|safetensors)|checkpoint-\d+"
+)
 Members = NDArray[np.int64]
 
 
@@ -133,7 +138,10 @@ def read_manifest(folder: AnyPath) -> Manifest:
     types."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing)", remedy="check the path")
+        remedy = "check the path"
+        if isinstance(folder, Path) and any(_CHECKPOINT.fullmatch(one.name) for one in folder.glob("*")):
+            remedy = f"pass checkpoints as --model {folder}/ (gmip.Checkpoints)"
+        raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing)", remedy=remedy)
     with reading(path) as file:
         data = file.read()
     try:

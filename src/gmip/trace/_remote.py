@@ -85,6 +85,11 @@ class RemotePath(os.PathLike[str]):
         with self._speaking():
             system, path = self._opened()
             content: bytes = system.cat_file(path, start=start, end=stop) if stop > start else b""
+            if len(content) > stop - start:
+                raise FileError(
+                    f"{self} cannot be read in parts: the server does not answer range requests",
+                    remedy="serve the folder by one that does, or copy it to this machine",
+                )
             if len(content) != stop - start:
                 raise OSError(f"{len(content)} bytes came, and not the {stop - start} that were asked for")
             return content

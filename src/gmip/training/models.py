@@ -318,8 +318,21 @@ def _folder(path: Path) -> dict[str, Tensor]:
             raise InvalidArgument(
                 f"{path} holds an adapter alone", remedy="merge it into its model (merge_and_unload) and save that"
             )
+        if others := sorted(one.name for one in path.iterdir() if _holds_weights(one)):
+            raise InvalidArgument(
+                f"{path} holds {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}: neither one model under a "
+                "known name nor two checkpoints with numbers in their names",
+                remedy="pass one of them, or name them in the order of training, as in epoch_1.pt and epoch_2.pt",
+            )
         raise InvalidArgument(f"{path} holds no weights", remedy=f"save {' or '.join(_FOLDER)} there")
     return read_weights(file)
+
+
+def _holds_weights(path: Path) -> bool:
+    """Whether it looks like weights: a file of a known kind, or a folder of save_pretrained."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in (*_FOLDER, _INDEX))
+    return path.suffix.lower() in (".safetensors", *_TORCH)
 
 
 def _torch_file(path: Path) -> dict[str, Tensor]:

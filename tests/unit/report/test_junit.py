@@ -66,7 +66,7 @@ def test_what_does_not_hold_fails_and_doubt_is_skipped(tmp_path: Path) -> None:
     ("kind", "tag", "title"),
     [
         ("fails", "failure", "Fails the target."),
-        ("probably-fails", "skipped", "Probably fails."),
+        ("probably-fails", "failure", "Probably fails."),
         ("inconclusive", "skipped", "Inconclusive."),
     ],
 )

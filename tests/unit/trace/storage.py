@@ -16,11 +16,12 @@ NOWHERE = "http://127.0.0.1:9"  # the port of "discard", on which nobody listens
 
 class Storage(ThreadingHTTPServer):
     """Buckets are the folders of `root`. `asked` : (key, first byte, bytes sent) of each GET; `left` : bytes before
-    connections break; None: they do not."""
+    connections break; None: they do not. `ranges` : whether parts of files are sent."""
 
     daemon_threads = True
     asked: list[tuple[str, int, int]]
     left: int | None = None
+    ranges: bool = True
 
     def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -59,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(key, file.read_bytes())
 
     def _send(self, key: str, content: bytes) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "") if self.server.ranges else "")
         first, last = (int(asked[1]), int(asked[2] or len(content) - 1)) if asked else (0, len(content) - 1)
         part = content[first : last + 1]
         if self.command == "GET":

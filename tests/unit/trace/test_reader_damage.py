@@ -346,6 +346,13 @@ def test_no_trace(tmp_path: Path) -> None:
             with pytest.raises(TraceError, match=re.escape(str(path)) + " holds no trace"):
                 opening(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+    for name, remedy in {
+        "shard-00000.safetensors": "check the path",
+        "epoch_2.pt": "pass checkpoints as --model",
+    }.items():
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(TraceError, match=remedy):
+            Trace.open(tmp_path)
 
 
 # -- a trace that was interrupted -------------------------------------------------------------------------------------

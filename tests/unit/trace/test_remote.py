@@ -178,6 +178,13 @@ def test_the_connection_is_lost(tmp_path: Path, storage: Storage) -> None:
     np.testing.assert_array_equal(trace[3].gradient, vectors(3)[1])  # and found again
 
 
+def test_a_server_without_range_requests(tmp_path: Path, storage: Storage) -> None:
+    record(tmp_path / "bucket" / "run", STEPS)
+    storage.ranges = False
+    with pytest.raises(FileError, match=r"shard-00000.safetensors cannot be read in parts: .* not answer range req"):
+        _ = Trace.open(f"{storage.url}/bucket/run")[0].gradient
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [

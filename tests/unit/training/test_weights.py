@@ -106,6 +106,10 @@ def test_files_that_are_refused(tmp_path: Path, name: str, content: bytes | None
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GmipError, match="holds no weights"):
         read_weights(tmp_path)
+    for name in ("first.pt", "second.pt"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(GmipError, match=r"holds first.pt.*: neither one model .* nor two checkpoints with numbers"):
+            read_weights(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../etc/passwd"}}')
     with pytest.raises(GmipError, match=r"names '\.\./\.\./etc/passwd'"):
         read_weights(tmp_path)

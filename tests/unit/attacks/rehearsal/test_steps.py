@@ -128,6 +128,9 @@ def test_too_little_background_for_self_play_is_said(tmp_path, who):
     with pytest.warns(GmipWarning, match="nobody knows how much was published"):
         found = RehearsalSteps(rehearsals=16).run(task, trace, np.concatenate(who), task.pool[rest])
     assert "self_play_auc" not in found.facts
+    assert RehearsalSteps().planned(task, trace, np.concatenate(who), task.pool[rest[:140]]) is None
+    with pytest.raises(InvalidArgument, match="has 100 records, and rehearsals need 140 or more"):
+        RehearsalSteps().planned(task, trace, np.concatenate(who), task.pool[rest[:100]])
 
 
 def test_an_audit_of_batch_norm_attacks_and_guarantees_nothing(tmp_path, who):
