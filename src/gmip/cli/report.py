@@ -37,8 +37,8 @@ class ReportSettings(Settings):
         Literal["release", "dpia", "registry", "model-card", "sarif"] | None,
         Option("release|dpia|registry|model-card|sarif", read=_for),
         Field(
-            description="Write only what others ask for, one at a time, without records, files and seeds: a folder release (and a "
-            "folder keep with the rest, which names members), a draft "
+            description="Write only what others ask for, one at a time, without records, files and seeds: a folder "
+            "release (and a folder keep with the rest, which names members), a draft "
             "for an impact assessment or for the registry of DP deployments, a Hugging Face model card, or SARIF."
         ),
     ] = None
