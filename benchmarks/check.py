@@ -56,6 +56,9 @@ COLUMNS = ("fault", "setting", "seed", "outcome", "by", "least_noise")
 NAMED: dict[str, tuple[str, ...]] = {
     "batches divided by their own size": ("own-size",),
     "noise from seeds 0, 1, 2, ...": ("noise-seed",),
+    "noise in half of the directions": ("noise-dependence",),
+    "half of the noise is the other half, turned": ("noise-dependence",),
+    "noise of biases from that of weights": ("noise-dependence",),
     "one record in every batch": ("drawn-often",),
     "all records drawn in pairs": ("drawn-together",),
     "two records always drawn together": ("drawn-together",),

@@ -24,6 +24,7 @@ from gmip.stats.record_tests import (
     EQUAL_ENTRIES,
     cancelled_noise,
     cosine_p_value,
+    dependent_noise,
     equal_entries,
     normal_p_value,
     quadratic_form_p_value,
@@ -298,6 +299,7 @@ _SHAPE: Final = 2**24  # entries whose distribution is looked at
 _AT_ONCE: Final = (
     2**26
 )  # entries of a parameter, of all steps, whose rows and columns are compared: of fewer steps else
+_MOST_LINES: Final = 2048  # of a parameter, whose dependence is looked at
 _ODD_TAILS: Final = 6.0  # of its standard deviations
 _EQUAL: Final = 1.2  # times the equal entries that chance gives: fewer may come from the arithmetic
 _HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
@@ -308,6 +310,7 @@ _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first 
     "odd-row",
     "rows-share-noise",
     "noise-cancels",
+    "noise-depends",
 )
 
 
@@ -514,8 +517,8 @@ class _RowTest(NamedTuple):
 
 
 def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
-    """Rows and columns of weight matrices: their noise is shared by none, and missing in none; nor does that of a
-    parameter add up to nothing, as if centred. z : unit variance."""
+    """Rows and columns of weight matrices: their noise is shared by none, missing in none, and follows from no others';
+    nor does that of a parameter add up to nothing, as if centred. z : unit variance."""
     tests: list[_RowTest] = []
     for layer in layers:
         name = (layer.name,)
@@ -534,8 +537,12 @@ def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
                 lines = lines.reshape(len(lines), -1)
                 p, strength = shared_noise(lines)
                 tests += [_RowTest(p, shared, name, strength), _odd_line(lines, odd, name), _cancels(lines, name)]
+        tests += _dependent(some, block, layer, layers)
     tests += _same_seed(z, layers)
-    worst = min(tests, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
+    # Dependence is named where no simpler fault explains it.
+    plain = [one for one in tests if one.finding != "noise-depends"]
+    odd_ones = [one for one in plain if one.p_value * len(tests) < SHARE] or tests
+    worst = min(odd_ones, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
     p = min(1.0, worst.p_value * len(tests))
     if p >= SHARE:
         matrix = len(tests) > len(layers)
@@ -548,6 +555,28 @@ def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
         value=worst.value,
         p_value=p,
     )
+
+
+def _dependent(z: Left, block: Array, layer: Layer, layers: Sequence[Layer]) -> list[_RowTest]:
+    """Whether columns of a weight matrix, and biases with an entry for each row, depend linearly on each other; and rows
+    likewise. `block` : its noise, shape (steps, rows, columns)."""
+    found = []
+    for lines in (block, block.transpose(0, 2, 1)):  # samples are steps and the second axis
+        samples, size = len(lines) * lines.shape[1], lines.shape[2]
+        if not size <= min(samples, _MOST_LINES):
+            continue
+        also = [one for one in layers if one.shape == (lines.shape[1],)][: min(samples, _MOST_LINES) - size]
+        biases = np.stack([z.part(one.place) for one in also], axis=2) if also else np.zeros((*lines.shape[:2], 0))
+        gram = np.zeros((size + len(also),) * 2)
+        for noise, bias in zip(lines, biases, strict=True):
+            gram[:size, :size] += noise.T @ noise
+            gram[:size, size:] += noise.T @ bias
+            gram[size:, size:] += bias.T @ bias
+        gram[size:, :size] = gram[:size, size:].T
+        names = (layer.name, *(one.name for one in also))
+        p, least = dependent_noise(gram, samples)
+        found.append(_RowTest(p, "noise-depends", names, least))
+    return found
 
 
 def _cancels(lines: Array, layer: tuple[str, ...]) -> _RowTest:
@@ -673,7 +702,7 @@ def small_faults(
     if "noise-size" in right and len(looks) > 1:
         found.append(BeyondReach(fault="noise-step", up_to=known.noise_step))
     if "noise-size" in right:
-        found.append(BeyondReach(fault="noise-seed"))
+        found += [BeyondReach(fault="noise-seed"), BeyondReach(fault="noise-dependence")]
     if "scale" in right:
         found.append(BeyondReach(fault="scale", up_to=known.scale))
     if known.own_size:

@@ -234,6 +234,7 @@ CheckFinding = (
         "noise-repeats",
         "noise-layers-differ",
         "noise-cancels",
+        "noise-depends",
         "rows-share-noise",
         "columns-share-noise",
         "layers-share-noise",
@@ -268,6 +269,7 @@ SmallFault = Literal[
     "noise-layer",  # it is in one parameter of the model
     "noise-step",  # it is at one step
     "noise-seed",  # others can draw it again
+    "noise-dependence",  # some of it follows from the rest
     "scale",  # the gradient is larger
     "clip-norm",  # records are clipped to a larger norm
     "own-size",  # Poisson batches are divided by their own size

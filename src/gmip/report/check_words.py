@@ -150,6 +150,10 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "The noise of {layers} cancels: its entries add up to {value} times what they should, as if it was centred. "
         "Anyone who adds them up sees the gradient without noise."
     ),
+    "noise-depends": (
+        "Entries of the noise of {layers} depend on each other: not every combination of them has the same noise (the "
+        "least {value} times the mean). Anyone who knows which has little sees the gradient there."
+    ),
     "odd-row": "Row {line} of {layers} has {value} times the noise of the others.",
     "odd-column": "Column {line} of {layers} has {value} times the noise of the others.",
     # unchecked
@@ -245,6 +249,7 @@ def _hidden(one: BeyondReach) -> str:
         "noise-layer": f"noise that is too small in one parameter by {less}",
         "noise-step": f"noise that is too small at one step by {less}",
         "noise-seed": "noise from a seed that others can guess",
+        "noise-dependence": "noise that depends on itself in a way that so few steps do not show",
         "scale": f"a gradient that is too large by {less}",
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",

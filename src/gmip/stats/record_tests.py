@@ -106,6 +106,44 @@ def cancelled_noise(matrix: Array) -> float:
     return float(special.chdtr(columns, float(np.sum(matrix.sum(axis=0) ** 2)) / rows))
 
 
+def dependent_noise(gram: Array, samples: int) -> tuple[float, float]:
+    """(p-value, least noise) of columns that depend linearly on each other; `gram` : X^T X of independent normal
+    entries of one size, of so many samples, at least as many as columns. Least noise: of any combination of the
+    columns, 1 on average.
+
+    Mauchy's statistic log |G| - p log(tr G/p), which is too small then. Its cumulants are known exactly (a determinant
+    of Wishart matrices is a product of chi-squared numbers); Lugannani and Rice's formula, as below. One-sided.
+    """
+    p = len(gram)
+    mean = float(np.trace(gram)) / p
+    if p < 2 or samples < p or mean <= 0.0:
+        return 1.0, 1.0
+    spectrum = np.linalg.eigvalsh(gram) / mean
+    least = math.sqrt(max(float(spectrum[0]), 0.0))
+    found = float(np.sum(np.log(np.maximum(spectrum, 1.0e-16))))
+    halves, whole = 0.5 * (samples - np.arange(p)), 0.5 * samples * p
+
+    def slope(t: float) -> float:
+        return float(np.sum(special.digamma(halves + t))) + p * (math.log(p) - float(special.digamma(whole + p * t)))
+
+    low, high = -float(halves[-1]), 0.0  # K' rises from -infinity to the mean
+    if found >= slope(high):
+        return 1.0, least
+    for _ in range(_TURNS):
+        t = 0.5 * (low + high)
+        low, high = (t, high) if slope(t) < found else (low, t)
+    t = high
+    value = float(np.sum(special.gammaln(halves + t) - special.gammaln(halves))) + p * t * math.log(p)
+    value -= float(special.gammaln(whole + p * t) - special.gammaln(whole))
+    root = -math.sqrt(max(2.0 * (t * found - value), 0.0))
+    bend = float(np.sum(special.polygamma(1, halves + t)) - p**2 * special.polygamma(1, whole + p * t))
+    u = t * math.sqrt(max(bend, 0.0))
+    if min(-u, -root) < 1.0e-2:  # next to the mean, where the formula is 0/0
+        return 0.5, least
+    tail = special.ndtr(root) + math.exp(-0.5 * root * root) / math.sqrt(2.0 * math.pi) * (1.0 / root - 1.0 / u)
+    return float(min(max(tail, 0.0), 1.0)), least
+
+
 def quadratic_form_p_value(value: float, weights: Array) -> float:
     """P(sum_j weights_j Z_j^2 >= value) for independent standard normal Z, weights >= 0, shape (k,).
 

@@ -56,6 +56,9 @@ NoiseFault = Literal[
     "row",
     "column",
     "low rank",
+    "half rank",
+    "turned",
+    "bias",
     "correlated",
     "antithetic",
     "two of three",
@@ -81,7 +84,9 @@ class Fault:
 
     noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "counted seeds" (seeds 0, 1, 2, ...:
         never the same, and anybody can draw it); "first" or "last" (layer only), "weights" (none on biases); "rows",
-        "columns" and "layers" (share it), "row" and "column" (one has none), "low rank" (weights: of rank one);
+        "columns" and "layers" (share it), "row" and "column" (one has none), "low rank" (weights: of rank one),
+        "half rank" (weights: in half of the directions), "turned" (half of the columns are others, turned), "bias" (sums
+        of the rows of the weights);
         "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
         of three", "all but one" (steps have it), "shrinking" (to half, along the run); "uniform", "laplace", "signs"
         (of that size, but not normal); "float16", "bfloat16" (drawn in that precision), "reordered" (drawn once, in
@@ -189,6 +194,9 @@ FAULTS: dict[str, Fault] = {
     "correlated noise": Fault(noise="correlated"),
     "antithetic noise": Fault(noise="antithetic"),
     "noise of low rank": Fault(noise="low rank"),
+    "noise in half of the directions": Fault(noise="half rank"),
+    "half of the noise is the other half, turned": Fault(noise="turned"),
+    "noise of biases from that of weights": Fault(noise="bias"),
     "rows share their noise": Fault(noise="rows"),
     "columns share their noise": Fault(noise="columns"),
     "layers share their noise": Fault(noise="layers"),
@@ -555,8 +563,20 @@ class _Noise:
                 "signs": share.sign(),
             }
             return shapes[kind].to(one.dtype)
+        if kind == "bias" and name.endswith("bias"):
+            weights = drawn[name.removesuffix("bias") + "weight"].flatten(1)
+            return weights.sum(1) / weights.shape[1] ** 0.5
         if one.ndim < 2:
             return one
+        if kind in ("half rank", "turned"):
+            half = one.shape[1] // 2
+            noise = one[:, :half]
+            turn, _ = torch.linalg.qr(torch.randn(2 * half, 2 * half, generator=torch.Generator().manual_seed(7)))
+            if kind == "half rank":
+                made = 2.0**0.5 * noise @ turn[:half]
+            else:
+                made = torch.cat([noise, noise @ torch.linalg.qr(turn[:half, :half])[0]], 1)
+            return torch.cat([made, one[:, 2 * half :]], 1)
         if kind == "rows":
             return one[:1].expand_as(one)
         if kind == "columns":

@@ -152,6 +152,7 @@ def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
         "noise-layer",
         "noise-step",
         "noise-seed",
+        "noise-dependence",
         "scale",
         "clip-norm",
         "records",

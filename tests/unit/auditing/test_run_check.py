@@ -115,6 +115,36 @@ def test_noise_that_is_centred(standardised):
     assert "The noise of 0.bias cancels" in sentence(found["noise-rows"])
 
 
+_TURN = np.linalg.qr(np.random.default_rng(9).normal(size=(20, 20)))[0]
+
+
+def _half_rank(block: np.ndarray, bias: np.ndarray) -> None:
+    block[:] = 2**0.5 * block[:, :, :10] @ _TURN[:10]
+
+
+def _turned_columns(block: np.ndarray, bias: np.ndarray) -> None:
+    block[:, :, 10:] = block[:, :, :10] @ np.linalg.qr(_TURN[:10, :10])[0]
+
+
+def _turned_rows(block: np.ndarray, bias: np.ndarray) -> None:
+    block[:, 5:] = np.linalg.qr(_TURN[:5, :5])[0] @ block[:, :5]
+
+
+def _sums(block: np.ndarray, bias: np.ndarray) -> None:
+    bias[:] = block.sum(axis=2) / 20**0.5
+
+
+@pytest.mark.parametrize("change", [_half_rank, _turned_columns, _turned_rows, _sums])
+def test_noise_that_follows_from_other_noise(change):
+    """Each entry alone is as declared, and no two parameters, rows or columns are alike."""
+    noise = drawn(7)
+    change(noise[:, :200].reshape(6, 10, 20), noise[:, 200:210])
+    found = failed(noise)
+    assert set(found) == {"noise-rows"} and found["noise-rows"].finding == "noise-depends"
+    assert found["noise-rows"].value < 1e-6 and "0.weight" in found["noise-rows"].layers
+    assert "depend on each other" in sentence(found["noise-rows"])
+
+
 def test_layers_drawn_from_one_seed():
     noise = drawn(1)
     noise[:, 210:410] = noise[:, :200]
