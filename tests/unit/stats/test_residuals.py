@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gmip.stats.record_tests import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
+from gmip.stats.record_tests import (
+    cosine_p_value,
+    dependent_noise,
+    normal_p_value,
+    quadratic_form_p_value,
+    shared_noise,
+    size_p_value,
+)
 
 
 def test_normal_and_size() -> None:
@@ -46,3 +53,22 @@ def test_shared_noise() -> None:
     p, strength = shared_noise(np.tile(rng.standard_normal((1, 300)), (6, 1)))
     assert p < 1e-30 and strength == pytest.approx(1.0, abs=0.3)
     assert shared_noise(np.ones((1, 5))) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("samples", "columns"), [(3, 3), (12, 8), (60, 17)])
+def test_dependent_noise(samples: int, columns: int) -> None:
+    """Uniform p-values, of noise of any size; a column that follows from the others is seen."""
+    rng = np.random.default_rng(3)
+    draws = 5.0 * rng.standard_normal((4000, samples, columns))
+    found = np.array([dependent_noise(x.T @ x, samples)[0] for x in draws])
+    for share in (0.2, 0.05, 0.01):
+        assert abs(np.mean(found < share) - share) < 0.1 * share + 4 * np.sqrt(share / 4000)
+    x = draws[0]
+    x[:, -1] = x[:, :-1].sum(axis=1) / (columns - 1) ** 0.5
+    p, least = dependent_noise(x.T @ x, samples)
+    assert p < 1e-6 and least < 1e-6
+
+
+def test_fewer_samples_than_columns_tell_nothing_of_dependence() -> None:
+    x = np.random.default_rng(4).standard_normal((5, 6))
+    assert dependent_noise(x.T @ x, 5) == (1.0, 1.0)
