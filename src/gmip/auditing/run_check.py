@@ -558,8 +558,8 @@ def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
 
 
 def _dependent(z: Left, block: Array, layer: Layer, layers: Sequence[Layer]) -> list[_RowTest]:
-    """Whether columns of a weight matrix, and biases with an entry for each row, depend linearly on each other; and rows
-    likewise. `block` : its noise, shape (steps, rows, columns)."""
+    """Whether columns of a weight matrix, and biases with an entry for each row, depend linearly on each other; and
+    rows likewise. `block` : its noise, shape (steps, rows, columns)."""
     found = []
     for lines in (block, block.transpose(0, 2, 1)):  # samples are steps and the second axis
         samples, size = len(lines) * lines.shape[1], lines.shape[2]
