@@ -76,6 +76,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "trained before the recording": ("before",),
     "dropout": ("inputs",),
     "noise left out by the optimizer": ("optimizer",),
+    "a hook after the step that trains": ("optimizer",),
 }
 # No bound is weaker for these: less of a record is published, or more noise.
 HARMLESS = {

@@ -167,9 +167,9 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "local-training": "Clients trained before they replied, so what was recorded is no gradient.",
     "some-parameters": "Only some of the parameters were recorded, and the gradient depends on all of them.",
     "not-plain-descent": (
-        "The loop changes the parameters itself, or the gradient was exchanged after it was recorded, and the "
-        "parameters do not follow from the recorded one by plain gradient descent: something else may have changed "
-        "them, or noise may be missing."
+        "The loop changes the parameters itself, or the gradient was exchanged after it was recorded, or the state of "
+        "the optimizer was changed, and the parameters do not follow from the recorded gradient by plain gradient "
+        "descent: something else may have changed them, or noise may be missing."
     ),
     "distinct-before": (
         "Before the first recorded step the loss tells members from non-members (AUC {auc}). The model was trained on "
@@ -258,7 +258,7 @@ def _hidden(one: BeyondReach) -> str:
         "drawn-together": "a few records that are drawn together more often than by chance",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
-        "optimizer": "an optimizer that goes by other gradients than those that were recorded",
+        "optimizer": "an optimizer, or a hook of its step, that goes by other gradients than those that were recorded",
         "counted": "a record that counts more than once, or that nobody lists",
         "buffers": "what the buffers of the model, which are not compared, say about the members",
         "steps": f"faults in the {percent(one.up_to or 0.0, 'nearest')} of the steps that were not computed again",

@@ -142,7 +142,7 @@ class Header:
     base_weights : fingerprint of the weights that the run took over and did not train, under adapters; else None.
     mixes : a layer that mixed the records of a batch (BatchNorm), so that no record has a gradient of its own; or None.
     local : how clients train before they reply, where a step is a round of a federation; None: a step is a gradient.
-    optimizer : the class of one whose step is not torch's own, which may go by other gradients than those recorded.
+    optimizer : the class of one whose step is not torch's own, or has hooks: it may go by other gradients.
     notes : plain JSON for people, by name. Nothing reads it, and a run that is resumed keeps those of its beginning.
     """
 

@@ -10,6 +10,7 @@ import math
 import os
 import warnings
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -404,7 +405,9 @@ class Recorder:
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
         self._clips, self._precision = ClipWatch(self._parameters), PrecisionWatch(model)
-        self._watch = ParameterWatch(model, trained if self._ranks.writes else {})
+        guarded = self._private is not None or bool(noise_std)  # a bound is for no other run
+        watched = self._optimizer if guarded and self._ranks.writes and header.optimizer is None else None
+        self._watch = ParameterWatch(model, trained if self._ranks.writes else {}, watched)
         self._seen: int | None = None
         self._declared_size: int | None = None
         self._times = 1.0
@@ -416,6 +419,8 @@ class Recorder:
         self._places: list[Tensor] = []
         self._gradient = torch.empty(0)
         self._published: list[tuple[int, int]] = []  # the gradients of a step, as they were when it was recorded
+        self._told: list[int] | None = None  # parameters and gradients when the loop called step()
+        self._alone = True  # whether nothing can come between what is recorded and the step
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
         self._captures = 0
         self._stores = True  # whether the step under way is recorded, or only counted
@@ -460,7 +465,8 @@ class Recorder:
         self._captured, self._closure, self._asked = None, None, True
         self._capture(self._optimizer)
         self._commit()
-        self._inside = True
+        self._inside, self._alone = True, True
+        self._told = None if self._optimizer is None else self._watch.now()
 
     def sync(self) -> None:
         """Have all steps so far on the disk, not only with the operating system."""
@@ -468,6 +474,8 @@ class Recorder:
             self._writer.sync()
 
     def __enter__(self) -> Recorder:
+        if self._header.optimizer is None and _hooks_of(self._optimizer, "post"):
+            self._header = replace(self._header, optimizer=f"{type(self._optimizer).__name__} with step hooks")
         changed = has_stepped(self._optimizer) if self._resume_at is None else self._goes_on_elsewhere()
         self._writer = self._ranks.start(self._open)
         self._watch.start(changed=changed)
@@ -555,8 +563,11 @@ class Recorder:
         self._asked = True
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer itself
         if self._inside or (closure is not None and closure is self._closure):
+            self._alone = self._alone and (self._told is None or self._told == self._watch.now())
+            self._told = None
             return None
-        self._captured = self._closure = None
+        self._captured = self._closure = self._told = None
+        self._alone = self._is_last()
         if closure is None:
             self._capture(optimizer)
             self._commit()
@@ -600,8 +611,21 @@ class Recorder:
         # Gradients that a later hook or the optimizer itself has exchanged since: what the step did is not known, and
         # the run check asks whether the parameters follow from what was recorded. (Torch's own may reuse their memory.)
         reuses = type(optimizer).__module__.startswith("torch.optim") and optimizer.defaults.get("nesterov")
-        if reuses or getattr(optimizer, "grad_scale", None) is not None or self._published == self._identities():
-            self._watch.stepped()
+        same = reuses or getattr(optimizer, "grad_scale", None) is not None or self._published == self._identities()
+        self._watch.stepped(alone=self._alone and same)
+        hooks, own = _hooks_of(self._optimizer, "pre"), self._hooks[1].id
+        if own in hooks and not self._is_last():  # from the next step on, what later hooks do is in what is recorded
+            hooks.move_to_end(own)
+
+    def _is_last(self) -> bool:
+        """Whether only recorders come between this one and the step. Hooks that the loop has registered meanwhile may
+        change parameters and gradients after they were recorded."""
+        for hook in reversed(_hooks_of(self._optimizer, "pre").values()):
+            if getattr(hook, "__func__", None) is not Recorder._before_step:
+                return False
+            if hook.__self__ is self:
+                return True
+        return False
 
     def _identities(self) -> list[tuple[int, int]]:
         """Which gradients there are, and how often each was changed in place."""
@@ -646,6 +670,12 @@ class Recorder:
                 "outside",
                 f"Something that is not a recorded step changed the parameters before step {self._num_steps}: "
                 f"{_NOT_COVERED}",
+            )
+        if self._watch.state_changed:
+            self._warn_once(
+                "state",
+                f"Something that is not a recorded step changed the state of the optimizer before step "
+                f"{self._num_steps}: nothing is guaranteed from here on, unless the steps are plain gradient descent.",
             )
         self._log.add(size, ids)
         self._stores = self._epoch is None and self._stored.admits(self._num_steps)
@@ -798,6 +828,11 @@ def _foreign_step(optimizer: Optimizer | None) -> str | None:
     """The class of an optimizer whose step is not torch's own."""
     step = None if optimizer is None else type(optimizer).step
     return None if step is None or step.__module__.startswith("torch.") else type(optimizer).__name__
+
+
+def _hooks_of(optimizer: Optimizer | None, kind: Literal["pre", "post"]) -> OrderedDict[int, Any]:
+    """The hooks of its step, in their order; torch has no other way to ask for them."""
+    return getattr(optimizer, f"_optimizer_step_{kind}_hooks", None) or OrderedDict()
 
 
 record = Recorder  # as loops call it: `with gmip.record(...)`

@@ -38,10 +38,15 @@ class ParameterWatch:
     ----------
     held : the parameters that the recorded steps change, by name. Other trainable ones of the model are compared once,
         when the recording ends, with what they were when it began.
+    optimizer : whose state (momentum) is compared, too; None: nobody's. Once something else has changed that, later
+        steps are not seen to end: they have to follow from the recorded gradients.
     """
 
-    def __init__(self, model: nn.Module, held: Mapping[str, Tensor]) -> None:
-        self._model, self._held = model, dict(held)
+    def __init__(self, model: nn.Module, held: Mapping[str, Tensor], optimizer: Optimizer | None = None) -> None:
+        self._model, self._held, self._optimizer = model, dict(held), optimizer
+        self._state_views: _Views = {}
+        self._states: set[int] = set()  # that each step left, and what there was at the start
+        self.state_changed = False
         self._views: _Views = {}
         self._last: list[int] | None = None  # None: nobody saw the end of the last step
         self._others: dict[str, int] = {}
@@ -54,13 +59,17 @@ class ParameterWatch:
         self._others = {name: _checksums([p])[0] for name, p in self._unrecorded()}
         self.stepped()
 
-    def stepped(self) -> None:
-        """A step has ended."""
+    def stepped(self, *, alone: bool = True) -> None:
+        """A step has ended. `alone` : nothing came between what was recorded of it and the step."""
+        self._states.add(self._state())
+        if not alone or self.state_changed:
+            return
         self._last = _checksums(self._held.values(), self._views)
         self._left.add(hash(tuple(self._last)))
 
     def stepping(self) -> None:
         """A step is about to be taken."""
+        self.state_changed = self.state_changed or self._state() not in self._states
         now = _checksums(self._held.values(), self._views)
         if self._last is None:
             self._changed = self._changed or None
@@ -84,6 +93,24 @@ class ParameterWatch:
         if not self._known(now):
             found[:0] = [name for name, a, b in zip(self._held, now, self._last, strict=True) if a != b]
         return tuple(found)
+
+    def now(self) -> list[int]:
+        """What the parameters and their gradients are."""
+        gradients = [p.grad for p in self._held.values() if p.grad is not None]
+        return _checksums([*self._held.values(), *(g.to_dense() if g.is_sparse else g for g in gradients)])
+
+    def _state(self) -> int:
+        """A checksum of the state of the optimizer."""
+        tensors, rest = [], list[Any]()
+        for group in () if self._optimizer is None else self._optimizer.param_groups:
+            for p in group["params"]:
+                for name, value in sorted(self._optimizer.state.get(p, {}).items()):
+                    tensors += [value] if isinstance(value, Tensor) else []
+                    rest.append((name, None if isinstance(value, Tensor) else repr(value)))
+                rest.append(None)
+        if len(self._state_views) > len(tensors):  # others have taken the place of some
+            self._state_views.clear()
+        return hash((*rest, *_checksums(tensors, self._state_views)))
 
     def _known(self, checksums: list[int]) -> bool:
         return checksums == self._last or hash(tuple(checksums)) in self._left

@@ -6,6 +6,7 @@ Used by benchmarks/check.py, which prints the table of docs/evidence/check.md, a
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
@@ -78,6 +79,11 @@ NoiseFault = Literal[
 BatchFault = Literal["as declared", "first", "replacement", "blocks", "favourite", "in order", "pairs", "couple"]
 
 
+Applied = Literal[
+    "as recorded", "hook", "optimizer", "late", "in place", "trains", "trains after", "momentum", "loaded"
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What the loop does otherwise. Each is a change of one thing.
@@ -112,7 +118,9 @@ class Fault:
     outside : plain steps of another optimizer within the recording, after the recorded ones; between : and after
         each of them; before : and before the recording; loaded : of a copy whose weights are loaded in the end.
     applied : "hook" for a hook of the optimizer, "optimizer" for a step of its own that takes the noise out after the
-        gradient was recorded, "late" for gradients of the step before.
+        gradient was recorded, "late" for gradients of the step before. "in place" : the hook writes into the memory of
+        the gradient; "trains" and "trains after" : hooks before and after the step that take plain steps; "momentum" :
+        plain gradients are added to it between steps; "loaded" : the state of an Adam that took plain steps elsewhere.
     """
 
     noise: NoiseFault | float = 1.0
@@ -139,7 +147,7 @@ class Fault:
     between: int = 0
     before: int = 0
     loaded: int = 0
-    applied: Literal["as recorded", "hook", "optimizer", "late"] = "as recorded"
+    applied: Applied = "as recorded"
 
 
 SETTINGS: dict[str, Setting] = {
@@ -251,6 +259,11 @@ FAULTS: dict[str, Fault] = {
     "trained before the recording": Fault(before=300),
     # other gradients than the recorded ones
     "noise removed by a later hook": Fault(applied="hook"),
+    "noise removed by a later hook, in place": Fault(applied="in place"),
+    "a later hook that trains": Fault(applied="trains"),
+    "a hook after the step that trains": Fault(applied="trains after"),
+    "momentum changed between steps": Fault(applied="momentum"),
+    "an optimizer's state loaded": Fault(applied="loaded"),
     "noise left out by the optimizer": Fault(applied="optimizer"),
     "gradients of the step before": Fault(applied="late"),
 }
@@ -281,10 +294,7 @@ def record_run(
     torch.manual_seed(seed)
     model = _model(task, fault)
     instead: dict[nn.Parameter, Tensor] = {}  # of the recorded gradients
-    kind = _Another if fault.applied == "optimizer" else torch.optim.SGD
-    optimizer = kind(model.parameters(), lr=0.3)
-    if isinstance(optimizer, _Another):
-        optimizer.instead = instead
+    optimizer = _optimizer(model, fault, instead)
     total = setting.dataset_size
     rows = rng.permutation(len(task.pool))
     inside, others = rows[:total], rows[total : 2 * total]
@@ -304,6 +314,8 @@ def record_run(
     before: Vectors = {}
     _train(model, task, inside, fault.before)
     noise = _Noise(model, setting, fault, epoch, seed)
+    if fault.applied == "trains after":
+        optimizer.register_step_post_hook(lambda *_: _train_aside(model, task, inside))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GmipWarning)  # the recorder, too, sees some of the faults
         with record(
@@ -319,8 +331,7 @@ def record_run(
             non_members=outside,
             data=task,
         ) as recorder:
-            if fault.applied == "hook":
-                optimizer.register_step_pre_hook(lambda *_: _exchange(instead))
+            _meanwhile(model, optimizer, task, inside, fault, instead)
             for step in range(setting.num_steps):
                 blocks = fault.batches == "blocks"
                 places = _drawn(sampler[step % epoch if blocks else step], fault, setting, rng)
@@ -355,6 +366,9 @@ def record_run(
                 for name, p in model.named_parameters():
                     p.grad, instead[p] = late[name].clone(), scale * mean[name]
                 optimizer.step()
+                if fault.applied == "momentum":
+                    for p, state in optimizer.state.items():
+                        state["momentum_buffer"] += instead[p]
                 _train(model, task, inside, fault.between)
             _train(model, task, inside, fault.outside)
             if fault.loaded:
@@ -386,6 +400,55 @@ def _counted(
     """The rows whose gradients are summed."""
     again = np.repeat(inside[places[places == 0]], fault.copies - 1)
     return np.concatenate([inside[places], again, others[: fault.extra]])
+
+
+def _optimizer(model: nn.Module, fault: Fault, instead: dict[nn.Parameter, Tensor]) -> torch.optim.Optimizer:
+    if fault.applied == "loaded":
+        return torch.optim.Adam(model.parameters(), lr=0.01)
+    if fault.applied != "optimizer":
+        return torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5 if fault.applied == "momentum" else 0.0)
+    optimizer = _Another(model.parameters(), lr=0.3)
+    optimizer.instead = instead
+    return optimizer
+
+
+def _meanwhile(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    task: Task,
+    inside: NDArray[np.int64],
+    fault: Fault,
+    instead: dict[nn.Parameter, Tensor],
+) -> None:
+    """What happens to the optimizer when the recording has begun."""
+    if fault.applied == "hook":
+        optimizer.register_step_pre_hook(lambda *_: _exchange(instead))
+    elif fault.applied == "in place":
+        optimizer.register_step_pre_hook(lambda *_: _overwrite(instead))
+    elif fault.applied == "trains":
+        optimizer.register_step_pre_hook(lambda *_: _train_aside(model, task, inside))
+    elif fault.applied == "loaded":
+        copied = copy.deepcopy(model)
+        other, batch = torch.optim.Adam(copied.parameters(), lr=0.01), task.pool[inside]
+        for _ in range(100):
+            other.zero_grad()
+            task.loss(copied(batch.inputs), batch.targets).mean().backward()
+            other.step()
+        optimizer.load_state_dict(other.state_dict())
+
+
+def _train_aside(model: nn.Module, task: Task, rows: NDArray[np.int64]) -> None:
+    """A plain step that leaves the gradients as they are."""
+    kept = {p: p.grad for p in model.parameters()}
+    _train(model, task, rows, 1)
+    for p, gradient in kept.items():
+        p.grad = gradient
+
+
+def _overwrite(instead: dict[nn.Parameter, Tensor]) -> None:
+    for p, gradient in instead.items():
+        assert p.grad is not None
+        p.grad.numpy()[...] = gradient.numpy()
 
 
 def _exchange(instead: dict[nn.Parameter, Tensor]) -> None:

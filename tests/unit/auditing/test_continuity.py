@@ -169,7 +169,25 @@ def test_a_gradient_that_is_exchanged_after_it_was_recorded(task: Task, tmp_path
     assert (found.status, found.finding) == status
 
 
-@pytest.mark.parametrize(("applied", "listed"), [("optimizer", True), ("as recorded", False)])
+@pytest.mark.parametrize(
+    ("applied", "status"), [("trains", "failed"), ("momentum", "unchecked"), ("loaded", "unchecked")]
+)
+def test_training_inside_a_step(task: Task, tmp_path: Path, applied: Any, status: str) -> None:
+    """By a hook between what is recorded and the step, or through the state of the optimizer."""
+    record_run(task, tmp_path / "run", SETTINGS["full, noise"], Fault(applied=applied), seed=0)
+    assert continuity(task, Trace.open(tmp_path / "run")).status == status
+
+
+@pytest.mark.parametrize("applied", ["hook", "in place"])
+def test_what_later_hooks_make_of_a_gradient_is_recorded(task: Task, tmp_path: Path, applied: Any) -> None:
+    """From the second step on: before the first one nobody knew of them."""
+    record_run(task, tmp_path / "run", SETTINGS["full, noise"], Fault(applied=applied), seed=0)
+    found = check_run(task, tmp_path / "run")
+    assert "noise-steps" in {one.check for one in found.failed}
+    assert "continuity" in {one.check for one in found.bound_unchecked}
+
+
+@pytest.mark.parametrize(("applied", "listed"), [("optimizer", True), ("trains after", True), ("as recorded", False)])
 def test_an_optimizer_that_goes_by_other_gradients(task: Task, tmp_path: Path, applied: Any, listed: bool) -> None:
     """It leaves those that were recorded as they are, so that nothing shows it but the step."""
     record_run(task, tmp_path / "run", SETTINGS["full, noise"], Fault(applied=applied), seed=0)
@@ -193,6 +211,28 @@ def test_a_step_of_its_own_along_the_recorded_gradient(task: Task, tmp_path: Pat
             plain_step(task, model, optimizer, rows)
     assert Trace.open(tmp_path / "run").header.optimizer == "Own"
     assert "optimizer" not in {one.fault for one in check_run(task, tmp_path / "run").beyond_reach}
+
+
+@pytest.mark.parametrize("between", [None, "weights", "gradient"])
+def test_what_comes_between_the_announcement_of_a_step_and_the_step(
+    task: Task, tmp_path: Path, between: str | None
+) -> None:
+    """Neither leaves another version of a tensor."""
+    torch.manual_seed(0)
+    model: Any = task.make_model()
+    optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.3), task.pool[np.arange(120)]
+    with record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120) as recorder:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            task.loss(model(batch.inputs), batch.targets).mean().backward()
+            recorder.step()
+            changed = {None: torch.zeros(1), "weights": model[0].weight.data, "gradient": model[0].weight.grad}[between]
+            changed.numpy()[...] += 0.01 * torch.randn(changed.shape).numpy()
+            optimizer.step()
+    trace = Trace.open(tmp_path / "run")
+    status, finding = ("passed", "as-declared") if between is None else ("unchecked", "not-plain-descent")
+    found = continuity(task, trace)
+    assert (found.status, found.finding, trace.num_steps) == (status, finding, STEPS)
 
 
 def test_no_steps(task: Task, tmp_path: Path) -> None:

@@ -103,6 +103,38 @@ def test_a_late_start(tmp_path: Path, kind: str) -> None:
         assert [info.outside for info in Trace.open(tmp_path / str(late)).infos] == [late, False]
 
 
+def back(optimizer: Any) -> Callable[[], None]:
+    kept = copy.deepcopy(optimizer.state_dict())
+    return lambda: optimizer.load_state_dict(copy.deepcopy(kept))
+
+
+def nudged(optimizer: Any) -> Callable[[], None]:
+    def change() -> None:
+        next(iter(optimizer.state.values()))["exp_avg"].data.flatten()[0] += 1.0
+
+    return change
+
+
+@pytest.mark.parametrize(("change", "seen"), [(back, False), (nudged, True)])
+def test_the_state_of_the_optimizer(path: Path, change: Callable[[Any], Callable[[], None]], seen: bool) -> None:
+    """It may go back to what an earlier step left. After another change no step is seen to end."""
+    model = make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    plan = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with warnings.catch_warnings(record=True) as told, record(model, optimizer, path, noise_std=0.1, **SIZES):
+        warnings.simplefilter("always")
+        plain_loop(model, optimizer, batches_of(8, 8))
+        later = change(optimizer)
+        plan.step()
+        plain_loop(model, optimizer, batches_of(8))
+        later()
+        plain_loop(model, optimizer, batches_of(8, 8))
+    trace = Trace.open(path)
+    assert [info.outside for info in trace.infos] == [False] * 4 + [None if seen else False]
+    assert (trace.changed_at_end is None) is seen
+    assert any("changed the state of the optimizer before step 3" in str(one.message) for one in told) is seen
+
+
 class Loops:
     """Sound ones. Each trains `model` by `optimizer` alone."""
 
@@ -177,9 +209,10 @@ class Loops:
 
 
 @pytest.mark.filterwarnings("ignore:A step saw 16 examples")  # that of the step that a GradScaler skips, and the next
+@pytest.mark.parametrize("noise", [None, 0.1])  # with noise the state of the optimizer is compared, too
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", [name for name in vars(Loops) if not name.startswith("_")])
-def test_sound_loops(path: Path, name: str, shared: bool) -> None:
+def test_sound_loops(path: Path, name: str, shared: bool, noise: float | None) -> None:
     model = make_model()
     if shared:  # two layers with one weight, and one that is stored by columns
         model.tail = nn.Linear(3, 3)
@@ -191,7 +224,7 @@ def test_sound_loops(path: Path, name: str, shared: bool) -> None:
         optimizer.register_step_post_hook(lambda *_: clamped(model))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Something that is not", GmipWarning)
-        with record(model, optimizer, path, **SIZES):
+        with record(model, optimizer, path, noise_std=noise, **SIZES):
             getattr(Loops, name)(model, optimizer)
     trace = Trace.open(path)
     assert trace.num_steps >= 2 and trace.changed_at_end == ()
