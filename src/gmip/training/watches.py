@@ -101,10 +101,12 @@ class ParameterWatch:
 
     def _state(self) -> int:
         """A checksum of the state of the optimizer."""
-        tensors, rest = [], list[Any]()
-        for group in () if self._optimizer is None else self._optimizer.param_groups:
+        optimizer, tensors, rest = self._optimizer, list[Tensor](), list[Any]()
+        if optimizer is None:
+            return 0
+        for group in optimizer.param_groups:
             for p in group["params"]:
-                for name, value in sorted(self._optimizer.state.get(p, {}).items()):
+                for name, value in sorted(optimizer.state.get(p, {}).items()):
                     tensors += [value] if isinstance(value, Tensor) else []
                     rest.append((name, None if isinstance(value, Tensor) else repr(value)))
                 rest.append(None)

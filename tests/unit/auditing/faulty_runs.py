@@ -439,10 +439,10 @@ def _meanwhile(
 
 def _train_aside(model: nn.Module, task: Task, rows: NDArray[np.int64]) -> None:
     """A plain step that leaves the gradients as they are."""
-    kept = {p: p.grad for p in model.parameters()}
+    kept = [p.grad for p in model.parameters()]
     _train(model, task, rows, 1)
-    for p, gradient in kept.items():
-        p.grad = gradient
+    for p, old in zip(model.parameters(), kept, strict=True):
+        p.grad = old
 
 
 def _overwrite(instead: dict[nn.Parameter, Tensor]) -> None:
