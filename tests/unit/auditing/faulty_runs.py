@@ -367,8 +367,8 @@ def record_run(
                     p.grad, instead[p] = late[name].clone(), scale * mean[name]
                 optimizer.step()
                 if fault.applied == "momentum":
-                    for p, state in optimizer.state.items():
-                        state["momentum_buffer"] += instead[p]
+                    for weights_of, gradient in instead.items():
+                        optimizer.state[weights_of]["momentum_buffer"] += gradient
                 _train(model, task, inside, fault.between)
             _train(model, task, inside, fault.outside)
             if fault.loaded:
