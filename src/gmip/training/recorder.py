@@ -405,9 +405,7 @@ class Recorder:
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
         self._clips, self._precision = ClipWatch(self._parameters), PrecisionWatch(model)
-        guarded = self._private is not None or bool(noise_std)  # a bound is for no other run
-        watched = self._optimizer if guarded and self._ranks.writes and header.optimizer is None else None
-        self._watch = ParameterWatch(model, trained if self._ranks.writes else {}, watched)
+        self._watch = self._watch_of(trained)
         self._seen: int | None = None
         self._declared_size: int | None = None
         self._times = 1.0
@@ -427,6 +425,11 @@ class Recorder:
         self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
         self._asked = resume_at is not None  # whether a step was seen or announced, recorded or not
         self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
+
+    def _watch_of(self, trained: dict[str, nn.Parameter]) -> ParameterWatch:
+        guarded = self._private is not None or self._noise_std > 0.0  # a bound is for no other run
+        watched = guarded and self._ranks.writes and self._header.optimizer is None
+        return ParameterWatch(self._model, trained if self._ranks.writes else {}, self._optimizer if watched else None)
 
     @property
     def num_steps(self) -> int:
