@@ -330,6 +330,13 @@ def _load_yaml(text: str) -> Any:
             found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             return found
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep=deep)
+            except (ValueError, LookupError, AttributeError, ArithmeticError):  # PyYAML does not check what a tag holds
+                kind, line = node.tag.rsplit(":", 1)[-1], node.start_mark.line + 1
+                raise yaml.YAMLError(f"{node.value!r:.60} on line {line} is no {kind}") from None
+
     return yaml.load(text, Loader=Once)
 
 

@@ -7,8 +7,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp, ndtr
 
 from gmip import Gaussian, InvalidArgument, NoisySGD, PrivacyTarget, account, calibrate
+from gmip.accounting._epoch import _FINE, _delta
 
 RATES = (0.001, 0.01, 0.1)
 # c / B / E -> TPR with H0 = "without", TPR with H0 = "with", epsilons at 1e-5 (another program: FFT on a linear grid)
@@ -74,6 +76,32 @@ def test_two_bins_are_gaussian_where_a_record_is_replaced(shift):
     assert curve.tpr_at(1e-6) == pytest.approx(exact.tpr_at(1e-6), rel=0.06)
     if shift <= 1.0:
         assert curve.epsilon(1e-9) == pytest.approx(exact.epsilon(1e-9), rel=5e-3)
+
+
+@pytest.mark.parametrize("shift", [1.0, 5.0, 7.9])
+@pytest.mark.parametrize("bins", [2, 100])
+def test_one_batch_of_several_bins_where_a_record_is_replaced(shift, bins):
+    """What is seen is N(c) or N(-c) with chance 1/B and N(0) otherwise, whose likelihood ratio rises: a threshold."""
+    curve = account(balls(shift, bins, 1.0 / bins, size=1), notion="gdp", adjacency="replace-one")
+    threshold = np.linspace(-shift, shift + 5.0, 40)
+    fpr, tpr = (ndtr(-threshold - s) / bins + ndtr(-threshold) * (1.0 - 1.0 / bins) for s in (shift, -shift))
+    assert curve.kind == "bound"
+    assert np.all(curve.tpr_at(fpr) >= tpr - 1e-12)
+    usual = fpr >= 1e-6
+    assert curve.tpr_at(fpr[usual]) == pytest.approx(tpr[usual], abs=0.002)
+
+
+@pytest.mark.parametrize(("run", "loss"), [(500, 25.0), (999, 30.0)])
+def test_rounding_errors_do_not_cut_the_delta_of_a_large_shift(run, loss):
+    """delta = E1[(1 - e^(loss - L))+], by simulation of epochs in which the record is in a batch that was run."""
+    shift, bins = 5.0, 1000
+    x = np.random.default_rng(3).standard_normal((10_000, run))
+    x[:, 0] += shift
+    other = math.log(bins - run)
+    up, down = (np.logaddexp(logsumexp(s * x - 0.5 * shift**2, axis=1), other) for s in (shift, -shift))
+    seen = np.maximum(-np.expm1(np.minimum(loss - (up - down), 0.0)), 0.0) * run / bins
+    found = _delta(loss, shift, bins, run, _FINE)
+    assert max(seen.mean() - 5.0 * seen.std() / 100.0, 0.0) <= found <= 1.0
 
 
 def test_neighbours_that_are_asked_for():

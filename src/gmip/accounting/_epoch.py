@@ -242,6 +242,7 @@ _SELDOM = 0.01
 _SHARE = 0.1
 _SCORE = 8.0  # of x, beyond which nothing needs a lattice
 _ROUNDING = 1.0e-12  # what the transform may lose of a mass
+_EPSILON = 2.0**-52
 _LEAST = 1.0e-13  # delta below which no larger loss is looked at
 
 
@@ -319,7 +320,12 @@ def _delta(loss: float, shift: float, bins: int, run: int, fine: float) -> float
         return float(np.einsum("i,i->", mass * (run * index - point), above[at]))
 
     share = threshold - low
-    total = positive(low) if share == 0.0 else (1.0 - share) * positive(low) + share * positive(low + 1)
+    if low >= run * top:
+        total = 0.0  # no sum on the lattice reaches it
+    else:
+        total = positive(low) if share == 0.0 else (1.0 - share) * positive(low) + share * positive(low + 1)
+        # It is a difference of numbers e^loss as large: rounding errors of the transform grow with its copies.
+        total = max(total, 0.0) + _EPSILON * run * float(mass @ np.abs(run * index - low))
     return min(scale * (spacing * total + run * excess) + _ROUNDING * known, known)
 
 

@@ -197,8 +197,8 @@ def _parse(content: dict[str, Any]) -> Manifest:
         raise ValueError("an open trace with a last step")
     if "changed" in content:
         changed = content["changed"]
-        if not isinstance(changed, list) or not all(isinstance(name, str) for name in changed):
-            raise TypeError(f"changed = {changed!r}")
+        if not isinstance(changed, list) or not all(isinstance(name, str) and name.isprintable() for name in changed):
+            raise TypeError(f"changed = {changed!a}")
         content["changed"] = tuple(changed)
     files = content["files"]
     known = isinstance(files, dict) and files.keys() <= {MEMBERSHIP, FINAL}
@@ -207,8 +207,14 @@ def _parse(content: dict[str, Any]) -> Manifest:
     return Manifest(header=_header(dict(content.pop("header"))), **content)
 
 
+def _parameter(name: str, shape: list[int]) -> ParameterSpec:
+    if not isinstance(shape, list) or not all(type(n) is int for n in shape):
+        raise TypeError(f"shape = {shape!r}")
+    return ParameterSpec(name, tuple(shape))
+
+
 def _header(fields: dict[str, Any]) -> Header:
-    parameters = tuple(ParameterSpec(**spec) for spec in fields.pop("parameters"))
+    parameters = tuple(_parameter(**spec) for spec in fields.pop("parameters"))
     recipe, provenance = fields.pop("recipe"), dict(fields.pop("provenance"))
     options, local = ModelOptions(**provenance.pop("options")), fields.pop("local", None)
     return Header(

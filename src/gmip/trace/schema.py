@@ -43,6 +43,8 @@ class ParameterSpec:
         name: object = self.name
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"must be a non-empty string, not {name!r}", argument="name of a parameter")
+        if not name.isprintable():
+            raise InvalidArgument(f"must be printable, not {name!a}", argument="name of a parameter")
         given: object = self.shape
         if not isinstance(given, (tuple, list)):
             raise InvalidArgument(

@@ -116,6 +116,11 @@ def test_bad_settings_get_one_sentence(given: dict[str, Any], words: str) -> Non
         (b"seed: 1\ntask: digits\nseed: 2\n", "'seed' is there twice, again on line 3"),
         (b"task: digits\nshadows:\n  count: 1\n  count: 2\n", "'count' is there twice"),
         (b"a: !!map [b]\n", "is not YAML"),
+        (b'x: !!int ""\n', "'' on line 1 is no int"),
+        (b'y: 1\nx: !!int "-"\n', "'-' on line 2 is no int"),
+        (b'x: !!float ""\n', "'' on line 1 is no float"),
+        (b"x: !!timestamp zz\n", "'zz' on line 1 is no timestamp"),
+        (b"x: !!bool maybe\n", "'maybe' on line 1 is no bool"),
     ],
     ids=[
         "open list",
@@ -128,6 +133,11 @@ def test_bad_settings_get_one_sentence(given: dict[str, Any], words: str) -> Non
         "twice",
         "twice inside",
         "no map",
+        "empty int",
+        "sign alone",
+        "empty float",
+        "no timestamp",
+        "no bool",
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
