@@ -207,7 +207,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
     return Manifest(header=_header(dict(content.pop("header"))), **content)
 
 
-def _parameter(name: str, shape: list[int]) -> ParameterSpec:
+def _parameter(name: str, shape: Any) -> ParameterSpec:
     if not isinstance(shape, list) or not all(type(n) is int for n in shape):
         raise TypeError(f"shape = {shape!r}")
     return ParameterSpec(name, tuple(shape))
