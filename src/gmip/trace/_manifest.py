@@ -197,7 +197,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
         raise ValueError("an open trace with a last step")
     if "changed" in content:
         changed = content["changed"]
-        if not isinstance(changed, list) or not all(isinstance(name, str) and name.isprintable() for name in changed):
+        if not isinstance(changed, list) or not all(map(_is_name, changed)):
             raise TypeError(f"changed = {changed!a}")
         content["changed"] = tuple(changed)
     files = content["files"]
@@ -205,6 +205,10 @@ def _parse(content: dict[str, Any]) -> Manifest:
     if not known or not all(isinstance(checksum, str) for checksum in files.values()):
         raise TypeError(f"files = {files!r}")
     return Manifest(header=_header(dict(content.pop("header"))), **content)
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str) and given.isprintable()
 
 
 def _parameter(name: str, shape: Any) -> ParameterSpec:
