@@ -22,6 +22,7 @@ import re
 import struct
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -292,6 +293,7 @@ class _Kept:
         self._row_bytes, self._place = row_bytes, Path(tempfile.gettempdir())
         with _io.writing(self._place):
             self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, self._file.close)
             self._file.truncate(rows * row_bytes)
             self._memory = mmap.mmap(self._file.fileno(), rows * row_bytes, access=mmap.ACCESS_READ)
 
