@@ -171,8 +171,15 @@ def _concluded(run: RunAudit) -> bool:
     missed = any((one.tpr_lower or 0.0) > run.goal.tpr for one in run.attacks)
     if missed and run.conclusion.kind != "fails":
         return False
-    untried = untried_gradients(run.left_out)
-    if conclude(run.answers, goal=run.goal, sound_record=sound, doubted=doubted, untried=untried) != run.conclusion:
+    follows = conclude(
+        run.answers,
+        goal=run.goal,
+        sound_record=sound,
+        doubted=doubted,
+        measurable=any(one.measurable(run.goal.fpr) for one in run.attacks),
+        untried=untried_gradients(run.left_out),
+    )
+    if follows != run.conclusion:
         return False
     bounds = [claim_of(run, one) for one in run.answers if one.target == "guaranteed"]
     return all(one is not None and one.is_bound and one.tpr(run.goal.fpr) <= run.goal.tpr for one in bounds)

@@ -126,6 +126,11 @@ _PLAIN: Final = (Tensor, nn.Parameter)  # which nobody has sharded
 
 def places(row: NDArray[Any], tensors: Sequence[Tensor]) -> list[Tensor]:
     """Where in a row of a trace each tensor goes: one after the other."""
+    if sum(t.numel() for t in tensors) != row.size:
+        raise UnsupportedModel(
+            "Parameters have changed their shapes since the recording began",
+            remedy="keep them while they are recorded, or record each phase on its own",
+        )
     parts = torch.from_numpy(row).split([t.numel() for t in tensors])
     return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
@@ -133,13 +138,18 @@ def places(row: NDArray[Any], tensors: Sequence[Tensor]) -> list[Tensor]:
 def fill(parts: list[Tensor], tensors: Iterable[Tensor]) -> None:
     """Copy the tensors to their `places`, in whatever dtype and on whatever device they are."""
     with torch.no_grad():  # cheaper than to detach each of them, in every step of a training loop
-        torch._foreach_copy_(
-            parts,
-            [
-                t if type(t) in _PLAIN and not t.is_sparse else Ranks.whole(t.to_dense() if t.is_sparse else t)
-                for t in tensors
-            ],
-        )
+        given = [
+            t if type(t) in _PLAIN and not t.is_sparse else Ranks.whole(t.to_dense() if t.is_sparse else t)
+            for t in tensors
+        ]
+        for part, t in zip(parts, given, strict=True):
+            if part.shape != t.shape or t.is_complex():  # a copy would repeat numbers, or drop imaginary parts
+                raise UnsupportedModel(
+                    f"A parameter of shape {tuple(part.shape)} is recorded, and one of shape {tuple(t.shape)} and "
+                    f"{t.dtype} was found",
+                    remedy="keep the shapes of parameters while they are recorded; pass real ones (torch.view_as_real)",
+                )
+        torch._foreach_copy_(parts, given)
 
 
 def numpy_of(tensor: Tensor) -> NDArray[Any]:

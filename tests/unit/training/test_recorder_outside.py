@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.trace import Trace
 from gmip.training import record
 from gmip.training.watches import _checksums, _of_bits, has_stepped
@@ -321,3 +321,23 @@ def test_a_remembered_place_does_not_hide_a_change(change: Callable[[torch.nn.Pa
     assert views and _checksums([weight], views) == before == _checksums([weight])
     change(weight)
     assert _checksums([weight], views) == _checksums([weight]) != before
+
+
+@pytest.mark.filterwarnings("ignore::gmip.errors.GmipWarning")  # something else changed the parameters
+@pytest.mark.parametrize("kind", ["complex", "other shape"])
+def test_what_a_copy_would_cut_or_repeat_is_refused(tmp_path: Path, kind: str) -> None:
+    """A record without imaginary parts, or of numbers that were repeated, is not that of the run."""
+    model = torch.nn.Linear(3, 2, bias=False)
+    if kind == "complex":
+        model.weight = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.complex64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def recorded() -> None:
+        with record(model, optimizer, tmp_path / "a", dataset_size=4, batch_size=4, sampling="full"):
+            if kind == "other shape":
+                model.weight.data = torch.zeros(1, 3)
+            model(torch.ones(4, 3, dtype=model.weight.dtype)).abs().mean().backward()
+            optimizer.step()
+
+    with pytest.raises(UnsupportedModel, match="shape"):
+        recorded()
