@@ -724,6 +724,8 @@ class AttackerAnswer(Frozen):
     within_groups : no attack does better than guessing on all candidates, but one does within a group ("leak").
     claimed : the TPR at the goal's FPR that the claim about such an attacker allows; None: there is none.
     worst : the same with the least noise multiplier that the check leaves possible, where a bound keeps the goal.
+    tolerance : of "guaranteed": the share of the goal by which `worst`, all that the record alone proves, was allowed
+        to exceed it; 0: it does not, so the target is kept whatever was declared.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
 
@@ -750,6 +752,7 @@ class AttackerAnswer(Frozen):
     within_groups: bool = False
     claimed: Share | None = None
     worst: Share | None = None
+    tolerance: Share = 0.0
     tpr_lower: Share = 0.0
 
 

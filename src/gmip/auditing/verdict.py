@@ -49,7 +49,7 @@ from gmip.vocabulary import Rate
 
 
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
-_SLACK: Final = 0.1  # of the goal, by which a bound may exceed it if the run is as bad as its check leaves possible
+_TOLERANCE: Final = 0.1  # of the goal, by which a bound may exceed it if the run is as bad as its check leaves possible
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
 
@@ -295,9 +295,11 @@ def _target(
     elif least <= goal.tpr and not checked:
         why, claimed = "unchecked", least
     elif least <= goal.tpr:
-        kept = most <= goal.tpr * (1.0 + _SLACK)
+        kept = most <= goal.tpr * (1.0 + _TOLERANCE)
         target, why = ("guaranteed", "bound") if kept else ("not-guaranteed", "imprecise")
-        return {"target": target, "why": why, "claimed": least, "worst": most if most > least else None}
+        tolerance = _TOLERANCE if kept and most > goal.tpr else 0.0
+        worst_case = most if most > least else None
+        return {"target": target, "why": why, "claimed": least, "worst": worst_case, "tolerance": tolerance}
     elif own is None or claimed is None or excludes_nothing(claimed):
         why = "no-claim"
     elif claimed > goal.tpr:

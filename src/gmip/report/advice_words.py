@@ -11,6 +11,7 @@ from typing import Final, assert_never
 from gmip._numbers import count, duration, noise, number, percent, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, ClosedWay, Ways
 from gmip.auditing.schema import Advice, RunAudit, TrainingCommand, UntriedWay, Way
+from gmip.report import answer_words
 from gmip.report.account_words import goal_words, reached, target_shown
 from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe
 
@@ -50,7 +51,7 @@ def text(advice: Advice, run: RunAudit) -> str:
         case "say-claim":
             return "To test a claimed guarantee, add --claim, such as mu=1 or epsilon=3@1e-5."
         case "guaranteed-already":
-            return f"Nothing to do for the target: {goal} is guaranteed."
+            return f"Nothing to do for the target: {goal} is {answer_words.guaranteed(run)}."
         case "bound-already":
             return _bound_already(run, goal)
         case "forecast-already":

@@ -303,6 +303,14 @@ def measured_at(found: AttackOutcome | GroupOutcome, key: str) -> Estimate | Non
     return None if few else found.tpr_at.get(key)
 
 
+IF_DECLARED: Final = "guaranteed if the run is as declared"
+
+
+def guaranteed(run: RunAudit) -> str:
+    """What a run is whose target a bound keeps: with a condition, where its record alone proves a little less."""
+    return IF_DECLARED if run.answer is not None and run.answer.tolerance else "guaranteed"
+
+
 # -- several runs -----------------------------------------------------------------------------------------------------
 
 
@@ -321,7 +329,7 @@ def ship(result: AuditResult) -> Recommendation:
         share = best.facts.test_accuracy
         most = ", the highest of the guaranteed runs" if len(kept) > 1 else ""
         accuracy = "" if share is None else f", with {percent(share, 'nearest')} test accuracy{most}"
-        return Recommendation(best, f"Ship {best.name!r}: its target is guaranteed{accuracy}.")
+        return Recommendation(best, f"Ship {best.name!r}: its target is {guaranteed(best)}{accuracy}.")
     passing = [run for run in result.runs if run.conclusion.kind == "passes"]
     if not passing:
         return Recommendation(None, "Ship none of these runs: none is guaranteed, and none passes the attacks.")

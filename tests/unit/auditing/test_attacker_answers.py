@@ -100,6 +100,11 @@ def test_what_speaks_against_a_bound():
         assert why([fine], (claimed(0.3),), worst={"claimed": worst * GOAL.tpr})[:2] == told
         both = (claimed(0.3), claimed(0.4, key="gdp"))
         assert why([fine], both, worst={"claimed": worst * GOAL.tpr})[:2] == ("guaranteed", "bound")
+    # What was allowed for that is a number of the answer.
+    for worst, tolerance in ((0.99, 0.0), (1.09, 0.1), (1.11, 0.0)):
+        more = {"worst": {"claimed": worst * GOAL.tpr}}
+        (one,) = attacker_answers([fine], (claimed(0.3),), goal=GOAL, lower={}, confidence=0.95, **more)
+        assert (one.worst, one.tolerance) == (pytest.approx(worst * GOAL.tpr), tolerance)
     # A record that is not that of the declared run: neither the bound nor the silence of the attacks counts.
     assert why([fine], (claimed(0.3),), sound_record=False) == ("not-guaranteed", "record", "blind")
 

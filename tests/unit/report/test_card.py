@@ -80,11 +80,18 @@ LOW = FOUND.model_copy(update={"tpr": Estimate(value=0.012, lower=0.003, upper=0
         (
             run(made(target="guaranteed", why="bound", claimed=0.038, worst=0.046)),
             "Guaranteed",
-            "At most 3.8% of the members can be identified at 1% false alarms; the limit is 5%. That is with the "
-            "declared noise; the record alone proves at most 4.6%. There is a leak, within the limit.",
+            "At most 3.8% of the members can be identified at 1% false alarms; the limit is 5%. By the record alone: "
+            "at most 4.6%. There is a leak, within the limit.",
+        ),
+        (
+            run(made(target="guaranteed", why="bound", claimed=0.041, worst=0.0549, tolerance=0.1)),
+            "Guaranteed if the run is as declared",
+            "At most 4.1% of the members can be identified at 1% false alarms; the limit is 5%. By the record alone: "
+            "at most 5.49% (10% above the limit is allowed for the precision of the check). There is a leak, within "
+            "the limit.",
         ),
     ],
-    ids=["fails", "probably", "by chance", "too few", "passes", "guaranteed"],
+    ids=["fails", "probably", "by chance", "too few", "passes", "guaranteed", "guaranteed if as declared"],
 )
 def test_each_verdict_says_its_number_and_the_limit(one: RunAudit, title: str, words: str) -> None:
     assert (card.look(one).title, card.headline(one)) == (title, words)
