@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-from _games import Book, Ids, Page, area, markdown, network, percent
+from _games import Book, Ids, Page, both, errors, markdown, network
 from _harness import Row
 from torch import nn
 
@@ -197,15 +197,12 @@ def tables(book: Book) -> dict[str, str]:
     heads = [f"{kind}, {steps:,} steps" for kind in KINDS for steps in STEPS if f"{kind}, {steps:,} steps" in shown]
 
     def cells(setting: str, attack: str) -> list[Row]:
-        if attack in GRADIENTS:  # of the first steps, which are the same
-            setting = f"{SETTINGS[setting][0]}, {STEPS[0]:,} steps"
         return book.found(part=NAME, setting=setting, attack=attack, null=False)
 
-    def both(rows: list[Row]) -> str:
-        return f"{area(rows)}, {percent(rows, errors=True)}" if rows else ""
-
+    every = [[cells(setting, attack) for setting in heads] for attack in attacks]
+    lines = [[attack, *map(both, row)] for attack, row in zip(attacks, every, strict=True)]
     return {
-        "gains": markdown(["AUC, TPR in %", *heads], [[a, *(both(cells(s, a)) for s in heads)] for a in attacks]),
+        "gains": markdown(["AUC, TPR", *heads], lines) + errors(rows for row in every for rows in row),
         "costs": _costs(book, heads),
         "shadow models": _counts(book),
     }
@@ -238,7 +235,7 @@ def _counts(book: Book) -> str:
         for count in COUNTS[::2]:
             setting = f"{kind}, {STEPS[1]:,} steps"
             rows = [book.found(part=NAME, setting=setting, attack=f"{way}, {count} models") for way in ways]
-            texts = [f"{area(some, errors=False)}, {percent(some, digits=0)}" if some else "" for some in rows]
+            texts = [both(some, digits=0) for some in rows]
             if any(texts):
                 lines.append([kind, str(count), *texts])
     return markdown(heads, lines)

@@ -132,20 +132,22 @@ def decimal(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def area(rows: list[Row], *, errors: bool = True) -> str:
-    """Mean AUC, and its standard error."""
-    values = [row["auc"] for row in rows]
-    if not values:
-        return ""
-    return decimal(mean(values)) + (f" ± {decimal(error(values))}" if errors and len(values) > 1 else "")
-
-
-def percent(rows: list[Row], key: str = "tpr", digits: int = 1, *, errors: bool = False) -> str:
+def percent(rows: list[Row], key: str = "tpr", digits: int = 1) -> str:
     """Mean of a share, in per cent."""
     values = [100.0 * row[key] for row in rows if key in row]
-    if not values:
-        return ""
-    return f"{mean(values):.{digits}f}" + (f" ± {error(values):.{digits}f}" if errors else "%")
+    return f"{mean(values):.{digits}f}%" if values else ""
+
+
+def both(rows: list[Row], digits: int = 1) -> str:
+    """Mean AUC, and mean TPR."""
+    return f"{decimal(mean(row['auc'] for row in rows))}, {percent(rows, digits=digits)}" if rows else ""
+
+
+def errors(cells: Iterable[list[Row]]) -> str:
+    """A line below a table of means: how large their standard errors are at most."""
+    cells = [rows for rows in cells if len(rows) > 1]
+    largest = [max(error([row[key] for row in rows]) for rows in cells) for key in ("auc", "tpr")]
+    return f"\nStandard errors: at most {decimal(largest[0])}, and {100.0 * largest[1]:.1f} points.\n"
 
 
 def markdown(heads: list[str], lines: Iterable[list[str]]) -> str:

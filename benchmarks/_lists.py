@@ -14,7 +14,7 @@ from statistics import mean, stdev
 
 import numpy as np
 import torch
-from _games import Book, Ids, Page, area, markdown, network, percent
+from _games import Book, Ids, Page, both, errors, markdown, network
 from _harness import Row
 from torch import nn
 
@@ -104,26 +104,22 @@ def play(page: Page, folder: Path) -> None:
 
 def tables(book: Book) -> dict[str, str]:
     """Tables of docs/evidence/attacks.md, by name."""
-    lines, partly = [], []
+    lines, partly, told = [], [], []
+    listed = [name for name in ATTACKS if name != "glir"]
+    ways = [f"{name}, {part}" for part in SHARES for name in listed]
     for setting in SETTINGS:
-
-        def shown(attack: str, setting: str = setting) -> str:
-            rows = book.found(part=NAME, setting=setting, attack=attack, null=False)
-            return f"{area(rows)}, {percent(rows, digits=0)}" if rows else ""
-
         if not book.found(part=NAME, setting=setting):
             continue
-        glir = book.found(part=NAME, setting=setting, attack="glir", null=False)
-        decoded = book.found(part=NAME, setting=setting, attack="decode", null=False)
-        times = [(a["seconds"], b["seconds"]) for a, b in zip(decoded, glir, strict=False)]
+        found = {a: book.found(part=NAME, setting=setting, attack=a, null=False) for a in (*ATTACKS, *ways)}
+        told += found.values()
+        times = [(a["seconds"], b["seconds"]) for a, b in zip(found["decode"], found["glir"], strict=False)]
         ratio = f"{sum(a for a, _ in times) / sum(b for _, b in times):.2g}" if times else ""
-        lines.append([setting, *(shown(name) for name in ATTACKS), ratio])
-        shares = [row["coverage"] for row in book.found(part=NAME, setting=setting, attack="decode, half", null=False)]
+        lines.append([setting, *(both(found[name], digits=0) for name in ATTACKS), ratio])
+        shares = [row["coverage"] for row in found["decode, half"]]
         taken = f"{mean(shares):.2f} ± {stdev(shares):.2f}".replace("0.", ".") if len(shares) > 1 else ""
-        listed = [name for name in ATTACKS if name != "glir"]
-        partly.append([setting, *(shown(f"{name}, {part}") for part in SHARES for name in listed), taken])
-    heads = [f"{part}: {name}" for part in SHARES for name in ATTACKS if name != "glir"]
+        partly.append([setting, *(both(found[name], digits=0) for name in ways), taken])
+    heads = [f"{part}: {name}" for part in SHARES for name in listed]
     return {
         "lists": markdown(["run", *ATTACKS, "CPU time of decode to glir"], lines),
-        "lists, partly": markdown(["run", *heads, "decode's estimate of the half"], partly),
+        "lists, partly": markdown(["run", *heads, "decode's estimate of the half"], partly) + errors(told),
     }

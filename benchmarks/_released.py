@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from _games import Book, Ids, Page, area, markdown, network, percent
+from _games import Book, Ids, Page, both, errors, markdown, network, percent
 from _harness import Row
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -159,7 +159,7 @@ def tables(book: Book) -> dict[str, str]:
 
     titles = {name: name for name in ATTACKS} | {"lira": f"LiRA, {SHADOWS} shadow models"}
     lines = [
-        [title, *(f"{area(rows(s, name))}, {percent(rows(s, name))}" if rows(s, name) else "" for s in settings)]
+        [title, *(both(rows(s, name)) for s in settings)]
         for name, title in titles.items()
         if any(rows(s, name) for s in settings)
     ]
@@ -171,7 +171,8 @@ def tables(book: Book) -> dict[str, str]:
     )
     ratios = []
     for setting in settings:
-        both = [sum(row["seconds"] for row in rows(setting, name)) for name in ("lira", "optimum")]
-        ratios.append(f"{both[0] / both[1]:.2g}" if all(both) else "")
+        times = [sum(row["seconds"] for row in rows(setting, name)) for name in ("lira", "optimum")]
+        ratios.append(f"{times[0] / times[1]:.2g}" if all(times) else "")
     lines.append(["CPU time of LiRA to optimum", *ratios])
-    return {"released": markdown(["", *settings], lines)}
+    told = errors(rows(setting, name) for name in titles for setting in settings)
+    return {"released": markdown(["", *settings], lines) + told}

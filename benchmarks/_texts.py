@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _games import Book, Page, area, markdown, percent
+from _games import Book, Page, both, errors, markdown
 from torch import nn
 
 from gmip.attacks import Attack, Loss, MinK, Reference
@@ -70,5 +70,5 @@ def play(page: Page, folder: Path) -> None:
 def tables(book: Book) -> dict[str, str]:
     """A table of docs/evidence/attacks.md."""
     found = {name: book.found(part=NAME, attack=name, null=False) for name in ATTACKS}
-    lines = [[name, area(rows), percent(rows)] for name, rows in found.items() if rows]
-    return {"texts": markdown(["attack", "AUC", "TPR at 1% FPR"], lines)} if lines else {}
+    lines = [[name, both(rows)] for name, rows in found.items() if rows]
+    return {"texts": markdown(["attack", "AUC, TPR"], lines) + errors(found.values())} if lines else {}

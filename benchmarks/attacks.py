@@ -53,13 +53,12 @@ def small_p_values(rows: list[Row], key: str) -> list[float]:
 
 def nulls(book: Book) -> str:
     """Every attack on runs that hold none of its candidates."""
-    heads = ["attack", "null runs", "AUC", "its distance from .5, in errors", "p ≤ 5%", "p ≤ 1%"]
+    heads = ["attack", "null runs", "AUC", "p ≤ 5%", "p ≤ 1%"]
     lines = []
     for name in dict.fromkeys(row["attack"] for row in book.found(null=True)):
         rows = book.found(null=True, attack=name)
         areas = [row["auc"] for row in rows]
-        away = abs(mean(areas) - 0.5) / error(areas) if error(areas) else 0.0
-        line = [name, str(len(rows)), f"{decimal(mean(areas))} ± {decimal(error(areas))}", f"{away:.1f}"]
+        line = [name, str(len(rows)), f"{decimal(mean(areas))} ± {decimal(error(areas))}"]
         for key in LEVELS:
             shares = [100.0 * share for share in small_p_values(rows, key)]
             line.append(f"{mean(shares):.2f}% ± {error(shares):.2f}" if shares else "")

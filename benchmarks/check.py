@@ -45,11 +45,8 @@ SETTINGS: dict[str, Setting] = {
     },
 }
 # The columns of the table of faults; each setting on its own is in check.csv.
-SHOWN = {
-    "full batches": ("full",),
-    "mini-batches with ids": ("fixed", "poisson", "shuffled"),
-    "without ids": tuple(name for name, one in SETTINGS.items() if not one.ids),
-}
+WITHOUT = tuple(name for name, one in SETTINGS.items() if not one.ids)
+SHOWN = {"full batches": ("full",), "mini-batches with ids": ("fixed", "poisson", "shuffled"), "without ids": WITHOUT}
 COLUMNS = ("fault", "setting", "seed", "outcome", "by", "least_noise")
 
 # What an answer lists as beyond its reach, of faults that are too small to be seen.
@@ -176,28 +173,27 @@ def run(faults: dict[str, Fault], settings: dict[str, Setting], seeds: int, path
 
 
 def cell(rows: list[Row]) -> str:
-    """ "found: scale" where all runs agree, "found 8, beyond reach 2" otherwise."""
-    if not rows:
-        return "-"
+    """An outcome where all runs agree, "found 8, beyond reach 2" otherwise."""
     counts = Counter(row.outcome for row in rows)
     if len(counts) > 1:
         return ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
-    checks = [by for by, _ in Counter(row.by for row in rows if row.by).most_common(2)]
-    (outcome,) = counts
-    return ", ".join(checks) if outcome == "found" else outcome
+    return "".join(counts) or "-"
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
     """The tables of docs/evidence/check.md by name."""
     faulty = [row for row in rows if row.fault != SOUND]
-    names = [name for name in FAULTS if any(row.fault == name for row in faulty)]
-    lines = [
-        [
-            name,
-            *(cell([row for row in faulty if row.fault == name and row.setting in group]) for group in SHOWN.values()),
-        ]
-        for name in names
-    ]
+    always: dict[str, tuple[list[str], list[str]]] = {}  # by the check that heads most answers: without ids too, or not
+    lines = []
+    for name in (name for name in FAULTS if any(row.fault == name for row in faulty)):
+        own = [row for row in faulty if row.fault == name]
+        cells = [cell([row for row in own if row.setting in group]) for group in SHOWN.values()]
+        if {*cells[:2]} <= {"found", "-"}:
+            ((check, _),) = Counter(row.by for row in own if row.by and row.setting not in WITHOUT).most_common(1)
+            always.setdefault(check, ([], []))[cells[2] != "found"].append(name)
+        else:
+            lines.append([name, *cells])
+    found = [[check, "; ".join(both), "; ".join(known)] for check, (both, known) in sorted(always.items())]
     counts: list[list[str]] = []
     for where in SETTINGS:
         here = [row for row in faulty if row.setting == where]
@@ -211,7 +207,11 @@ def tables(rows: list[Row]) -> dict[str, str]:
     accused = f"{sum(row.outcome == 'found' for row in everyone)} of {len(everyone)}"
     counts.append(["all", *(str(one) for one in total), accused])
     heads = ["setting", "runs", "found", "unchecked", "beyond reach", "harmless", "silent", "sound runs accused"]
-    return {"faults": markdown(["fault", *SHOWN], lines), "counts": markdown(heads, counts)}
+    return {
+        "found": markdown(["check", "without ids, too", "only with ids, or in full batches"], found),
+        "faults": markdown(["fault", *SHOWN], lines),
+        "counts": markdown(heads, counts),
+    }
 
 
 def main() -> None:
