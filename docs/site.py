@@ -2,6 +2,8 @@
 
 Names come from `gmip.__all__`, commands from the program, and files of the repository that the docs link to become
 pages, so that nothing on the site can be older than the code.
+
+    python docs/site.py     writes the tables of concepts.md and glossary.md, and images/curve.svg
 """
 
 from __future__ import annotations
@@ -38,12 +40,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links that leave docs/ to the pages that on_files made of their targets; fill in tables and pictures."""
+    """Point links that leave docs/ to the pages that on_files made of their targets; show files in blocks of code."""
     here = Path(page.file.src_uri)
-    for mark, made in (("mu-table", mu_table), ("curve", curve_picture), ("attackers", attacker_table)):
-        if f"<!-- {mark} -->" in markdown:
-            markdown = markdown.replace(f"<!-- {mark} -->", made())
-
     markdown = _ALL_OF.sub(lambda found: (ROOT / found[1]).read_text().rstrip("\n"), markdown)
 
     def moved(match: re.Match[str]) -> str:
@@ -174,10 +172,23 @@ def mu_table() -> str:
 
 
 def curve_picture() -> str:
-    """The trade-off curve of mu = 1, as a notebook shows it."""
+    """The trade-off curve of mu = 1 as a file of its own, in a grey that can be read on light and dark."""
     from gmip import Gaussian
 
-    return str(Gaussian(1.0)._repr_html_())
+    svg = re.search(r"<svg .*?</svg>", str(Gaussian(1.0)._repr_html_()), re.DOTALL)
+    assert svg is not None
+    alone = 'xmlns="http://www.w3.org/2000/svg" color="#737b86" font-family="sans-serif"'
+    return svg[0].replace("<svg ", f"<svg {alone} ", 1).replace('width="100%"', 'width="480"', 1)
+
+
+def filled(markdown: str) -> str:
+    """A page with what stands between its comments `<!-- site.py: NAME -->` and `<!-- end -->` written anew."""
+    for mark, made in (("mu", mu_table), ("attackers", attacker_table)):
+        begin = f"<!-- site.py: {mark} -->\n"
+        if begin in markdown:
+            head, rest = markdown.split(begin, 1)
+            markdown = f"{head}{begin}{made()}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
+    return markdown
 
 
 def attacker_table() -> str:
@@ -244,3 +255,10 @@ def commands_page() -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    for name in ("concepts.md", "glossary.md"):
+        path = ROOT / "docs" / name
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    (ROOT / "docs" / "images" / "curve.svg").write_text(curve_picture() + "\n", encoding="utf-8")

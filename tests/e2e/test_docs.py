@@ -125,6 +125,14 @@ def test_keys_of_results_and_their_schema_hold() -> None:
         jsonschema.validate(result | {"confidence": 2}, json.loads(_site().result_schema()))
 
 
+def test_tables_and_the_curve_of_the_concepts_are_computed() -> None:
+    site = _site()
+    for name in ("concepts.md", "glossary.md"):
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert "<!-- site.py: " in text and site.filled(text) == text, f"{name}: run python docs/site.py"
+    assert (ROOT / "docs/images/curve.svg").read_text(encoding="utf-8") == site.curve_picture() + "\n"
+
+
 def _site() -> Any:
     pytest.importorskip("mkdocs", reason="needs gmip[docs]")
     return _module("site")
