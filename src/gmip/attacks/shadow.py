@@ -12,7 +12,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -145,7 +145,7 @@ class ShadowTraining:
         index, keys = job
         plan = self.plan
         records = self.candidates[np.flatnonzero(plan.inside(index))].joined(self.filling[plan.fill(index)])
-        model = fit(self.task, self.recipe, records, seed=plan.training_seed(index), **asdict(self.options))
+        model = fit(self.task, self.recipe, records, seed=plan.training_seed(index), options=self.options)
         found = {}
         for signal in self.signals:
             if signal.key in keys:

@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -174,21 +174,19 @@ _NO_CHECKSUM: Final = "?" * 32  # stands in the file while the checksum is compu
 _CPU_STATE, _NOISE_STATE = "random.torch", "random.noise"
 
 
-def save_checkpoint(
-    path: Path, *, step: int, model: nn.Module, optimizer: Optimizer, noise: torch.Generator | None
-) -> None:
+def save_checkpoint(path: Path, stepper: Stepper, *, step: int) -> None:
     """Write all that step `step` (not yet taken) depends on."""
-    tensors = {f"model.{plain_name(name)}": value for name, value in model.state_dict().items()}
+    tensors = {f"model.{plain_name(name)}": value for name, value in stepper.model.state_dict().items()}
     plain: dict[str, Any] = {}
-    for index, state in optimizer.state_dict()["state"].items():
+    for index, state in stepper.optimizer.state_dict()["state"].items():
         for key, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{key}"] = value
             else:
                 plain[f"{index}.{key}"] = value
     tensors[_CPU_STATE] = torch.get_rng_state()
-    if noise is not None:
-        tensors[_NOISE_STATE] = noise.get_state()
+    if stepper.generator is not None:
+        tensors[_NOISE_STATE] = stepper.generator.get_state()
     metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain), "xxh3": _NO_CHECKSUM}
     places: set[int] = set()
     apart = {}
@@ -202,9 +200,7 @@ def save_checkpoint(
     _io.write(path, content.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1))
 
 
-def load_checkpoint(
-    path: Path, *, model: nn.Module, optimizer: Optimizer, noise: torch.Generator | None, at_most: int
-) -> int:
+def load_checkpoint(path: Path, stepper: Stepper, *, at_most: int) -> int:
     """Put the state back, global random state of torch included; returns the step to take next.
 
     That is step 0, and nothing is changed, where there is no checkpoint or it is of a step beyond `at_most`.
@@ -230,11 +226,12 @@ def load_checkpoint(
         for name, value in json.loads(metadata["optimizer"]).items():
             index, key = name.split(".", 1)
             state.setdefault(int(index), {})[key] = value
-        load_state(model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        load_state(stepper.model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+        groups = stepper.optimizer.state_dict()["param_groups"]
+        stepper.optimizer.load_state_dict({"state": state, "param_groups": groups})
         torch.set_rng_state(tensors[_CPU_STATE])
-        if noise is not None:
-            noise.set_state(tensors[_NOISE_STATE])
+        if stepper.generator is not None:
+            stepper.generator.set_state(tensors[_NOISE_STATE])
         return int(metadata["step"])
     except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TraceError(
@@ -247,6 +244,7 @@ def load_checkpoint(
 
 CHECKPOINT: Final = "checkpoint.safetensors"
 _PROGRESS_SECONDS: Final = 0.1
+_AS_IT_IS: Final = ModelOptions()
 
 
 class Canaries(Protocol):
@@ -325,11 +323,11 @@ def train(
     provenance = Provenance(task=task.name, seed=seed, split_seed=split_seed, options=options)
     every = check.count("every", every)
     with _quiet_opacus(), torch.random.fork_rng():
-        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
+        stepper = _begin(task, recipe, seed, options)
         start = 0
         if recorded is not None and folder is not None:
             _check_same_run(recorded, task, recipe, provenance, every)
-            start = _restore(recorded, folder / CHECKPOINT, stepper, noise)
+            start = _restore(recorded, folder / CHECKPOINT, stepper)
         if start < recipe.num_steps:
             recorder = None
             if folder is not None:
@@ -351,24 +349,25 @@ def train(
                     resume_at=None if recorded is None else start,
                     on_nan="record",  # the loss is looked at below, in the words of who trains
                 )
-            checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             planted = contextlib.nullcontext() if canaries is None else _planted(canaries, stepper, recipe)
             with recorder or contextlib.nullcontext(), planted:  # the trace holds what the members sent
-                _run(
-                    members,
-                    recipe,
-                    seed,
-                    start,
-                    stepper,
-                    noise,
-                    recorder,
-                    device,
-                    progress,
-                    on_batch,
-                    checkpoint,
-                    rows=split.members,
+                saved = time.monotonic()
+                steps = _steps(
+                    members, recipe, seed, stepper, device, start=start, recorder=recorder, rows=split.members
                 )
+                for taken, scores in steps:
+                    if scores is not None and on_batch is not None:
+                        on_batch(scores)
+                    if scores is not None and progress is not None:
+                        progress(taken, recipe.num_steps)
+                    due = taken < recipe.num_steps and time.monotonic() - saved >= checkpoint_seconds
+                    if due and folder is not None and recorder is not None:
+                        recorder.sync()  # a checkpoint must not outlive the steps before it
+                        save_checkpoint(folder / CHECKPOINT, stepper, step=taken)
+                        saved = time.monotonic()
         model = stepper.release().eval()
+    train_loss, train_accuracy = evaluate(task, model, members)
+    test_loss, test_accuracy = evaluate(task, model, task.test)
     result = TrainResult(
         task=task,
         model=model,
@@ -376,7 +375,10 @@ def train(
         seed=seed,
         split=split,
         num_params=count_params(model),
-        **_evaluations(task, model, train=members, test=task.test),
+        train_loss=train_loss,
+        train_accuracy=train_accuracy,
+        test_loss=test_loss,
+        test_accuracy=test_accuracy,
     )
     if folder is not None:
         write_result(folder, result)
@@ -405,10 +407,7 @@ def fit(
     members: Examples,
     *,
     seed: int,
-    fix: bool = False,
-    grad_sample_mode: str = "auto",
-    max_physical_batch_size: int | None = None,
-    device: str = "cpu",
+    options: ModelOptions = _AS_IT_IS,
     go_on: Callable[[nn.Module], bool] | None = None,
 ) -> nn.Module:
     """The model that `train` would give on these members, in eval mode; nothing is recorded.
@@ -421,14 +420,14 @@ def fit(
             argument="members",
             remedy="pass as many",
         )
-    device = usable_device(device)
+    options = dataclasses.replace(options, device=usable_device(options.device))
     seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
         # Nobody asks for gradients of its records, so BatchNorm may mix them; clipping cannot.
-        checked = recipe.clip_norm is not None
-        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device, checked)
-        never = _Checkpoints(None, math.inf)
-        _run(members, recipe, seed, 0, stepper, noise, None, device, None, None, never, go_on=go_on)
+        stepper = _begin(task, recipe, seed, options, checked=recipe.clip_norm is not None)
+        for taken, _ in _steps(members, recipe, seed, stepper, options.device):
+            if go_on is not None and taken == recipe.num_steps // 2 and not go_on(unwrapped(stepper.model)):
+                break
         return stepper.release().eval()
 
 
@@ -474,89 +473,13 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     return made
 
 
-def _begin(
-    task: Task,
-    recipe: Recipe,
-    seed: int,
-    fix: bool,
-    grad_sample_mode: str,
-    max_physical_batch_size: int | None,
-    device: str,
-    checked: bool = True,
-) -> tuple[Stepper, torch.Generator | None]:
+def _begin(task: Task, recipe: Recipe, seed: int, options: ModelOptions, *, checked: bool = True) -> Stepper:
     """Model and optimizer before the first step; torch's global generator is left at the start of dropout's stream."""
-    model = initial_model(task, seed, fix=fix, checked=checked).to(device)
+    model = initial_model(task, seed, fix=options.fix, checked=checked).to(options.device)
     torch.manual_seed(Stream.DROPOUT.torch_seed(seed))
-    noise = None if recipe.clip_norm is None else noise_generator(seed, device)
-    optimizer = make_optimizer(recipe, model)
-    return _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size), noise
-
-
-def _run(
-    members: Examples,
-    recipe: Recipe,
-    seed: int,
-    start: int,
-    stepper: Stepper,
-    noise: torch.Generator | None,
-    recorder: Recorder | None,
-    device: str,
-    progress: Progress | None,
-    on_batch: Callable[[BatchScores], None] | None,
-    checkpoint: _Checkpoints,
-    rows: NDArray[np.int64] | None = None,
-    go_on: Callable[[nn.Module], bool] | None = None,
-) -> None:
-    inputs, targets = placed(members.inputs, device), members.targets.to(device)
-    sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
-    sampler = make_sampler(recipe.sampling, **sizes, seed=seed, max_batch_size=recipe.max_batch_size)
-    shown = 0.0
-    for step in range(start, recipe.num_steps):
-        ids = sampler[step]
-        here = torch.from_numpy(ids).to(device)
-        labels = targets[here]
-        if recorder is not None:
-            recorder.batch(ids=ids if rows is None else rows[ids])
-        seen = stepper.step(rows_of(inputs, here), labels, divisor=sampler.divisor(ids))
-        last = step + 1 == recipe.num_steps
-        if last or time.monotonic() - shown > _PROGRESS_SECONDS:
-            scores = _batch_scores(step + 1, last, seen, labels)
-            if on_batch is not None:
-                on_batch(scores)
-            if progress is not None:
-                progress(step + 1, recipe.num_steps)
-            shown = time.monotonic()
-        if go_on is not None and step + 1 == recipe.num_steps // 2 and not go_on(unwrapped(stepper.model)):
-            return
-        if not last:
-            checkpoint.consider(step + 1, stepper, noise, recorder)
-
-
-class _Checkpoints:
-    """Saves the state every so many seconds; never, without a path."""
-
-    def __init__(self, path: Path | None, seconds: float) -> None:
-        self._path, self._seconds, self._saved = path, seconds, time.monotonic()
-
-    def consider(self, step: int, stepper: Stepper, noise: torch.Generator | None, recorder: Recorder | None) -> None:
-        if self._path is not None and time.monotonic() - self._saved >= self._seconds:
-            if recorder is not None:
-                recorder.sync()  # a checkpoint must not outlive the steps before it
-            save_checkpoint(self._path, step=step, model=stepper.model, optimizer=stepper.optimizer, noise=noise)
-            self._saved = time.monotonic()
-
-
-def _stepper(
-    task: Task,
-    recipe: Recipe,
-    model: nn.Module,
-    optimizer: Optimizer,
-    noise: torch.Generator | None,
-    grad_sample_mode: str,
-    max_physical_batch_size: int | None,
-) -> Stepper:
-    if recipe.clip_norm is None or noise is None:
-        return PlainStepper(model, optimizer, task.loss, max_physical_batch_size=max_physical_batch_size)
+    optimizer, part = make_optimizer(recipe, model), options.max_physical_batch_size
+    if recipe.clip_norm is None:
+        return PlainStepper(model, optimizer, task.loss, max_physical_batch_size=part)
     from gmip.training.noisy_stepper import NoisyStepper
 
     return NoisyStepper(
@@ -565,11 +488,41 @@ def _stepper(
         task.loss,
         clip_norm=recipe.clip_norm,
         noise_std=recipe.noise_std,
-        generator=noise,
+        generator=noise_generator(seed, options.device),
         batch_size=recipe.batch_size,
-        grad_sample_mode=grad_sample_mode,
-        max_physical_batch_size=max_physical_batch_size,
+        grad_sample_mode=options.grad_sample_mode,
+        max_physical_batch_size=part,
     )
+
+
+def _steps(
+    members: Examples,
+    recipe: Recipe,
+    seed: int,
+    stepper: Stepper,
+    device: str,
+    start: int = 0,
+    recorder: Recorder | None = None,
+    rows: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[int, BatchScores | None]]:
+    """Takes one step after the other; yields how many were taken, and every tenth of a second and at the end how the
+    model did on the last batch. A recorder is told which `rows` of the data the members of a batch are."""
+    inputs, targets = placed(members.inputs, device), members.targets.to(device)
+    sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
+    sampler = make_sampler(recipe.sampling, **sizes, seed=seed, max_batch_size=recipe.max_batch_size)
+    looked = 0.0
+    for taken in range(start + 1, recipe.num_steps + 1):
+        ids = sampler[taken - 1]
+        here = torch.from_numpy(ids).to(device)
+        labels = targets[here]
+        if recorder is not None and rows is not None:
+            recorder.batch(ids=rows[ids])
+        seen = stepper.step(rows_of(inputs, here), labels, divisor=sampler.divisor(ids))
+        if taken == recipe.num_steps or time.monotonic() - looked > _PROGRESS_SECONDS:
+            yield taken, _batch_scores(taken, taken == recipe.num_steps, seen, labels)
+            looked = time.monotonic()
+        else:
+            yield taken, None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:
@@ -604,16 +557,14 @@ def _settings(recipe: Recipe | None, provenance: Provenance, every: int) -> dict
     return known | dataclasses.asdict(provenance.options)
 
 
-def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper, noise: torch.Generator | None) -> int:
+def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper) -> int:
     """Put the model where the run was left; returns the step to take next."""
     final = recorded.final_arrays() if recorded.complete else None
     if final is not None:
         load_state(stepper.model, {name: torch.from_numpy(np.array(value)) for name, value in final.items()})
         return recorded.num_steps
     # A checkpoint beyond the trace means that a power cut took the trace's end: then the run starts again.
-    return load_checkpoint(
-        checkpoint, model=stepper.model, optimizer=stepper.optimizer, noise=noise, at_most=recorded.num_steps
-    )
+    return load_checkpoint(checkpoint, stepper, at_most=recorded.num_steps)
 
 
 def _batch_scores(step: int, last: bool, seen: tuple[Tensor, Tensor] | None, targets: Tensor) -> BatchScores:
@@ -626,13 +577,6 @@ def _batch_scores(step: int, last: bool, seen: tuple[Tensor, Tensor] | None, tar
         raise Diverged(f"The loss is {loss} at step {step}", remedy="lower `learning_rate`, or `noise_std`")
     accuracy = float((outputs.argmax(-1) == targets).float().mean()) if has_classes(targets) else None
     return BatchScores(loss, accuracy)
-
-
-def _evaluations(task: Task, model: nn.Module, **sets: Examples) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, examples in sets.items():
-        found[f"{name}_loss"], found[f"{name}_accuracy"] = evaluate(task, model, examples)
-    return found
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ class NoisyStepper(Stepper):
             expected_batch_size=1,
             generator=generator,
         )
-        super().__init__(wrapped, private, loss, max_physical_batch_size=max_physical_batch_size)
+        super().__init__(wrapped, private, loss, max_physical_batch_size=max_physical_batch_size, generator=generator)
         self._held = {id(p) for p in private.params}
         self._verified = False
 

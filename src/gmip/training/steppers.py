@@ -45,12 +45,19 @@ class Stepper(ABC):
     ----------
     loss : (outputs, targets) -> loss of each example, shape (n,).
     max_physical_batch_size : a larger batch is computed in parts of at most this size; the step is the same.
+    generator : of the noise, if there is any.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, loss: Loss, *, max_physical_batch_size: int | None = None
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        *,
+        max_physical_batch_size: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
-        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.model, self.optimizer, self.loss, self.generator = model, optimizer, loss, generator
         if max_physical_batch_size is not None:
             max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._part = max_physical_batch_size

@@ -5,29 +5,30 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
 
 from gmip.errors import FileError, TraceError
 from gmip.training.loop import load_checkpoint, save_checkpoint
+from gmip.training.steppers import PlainStepper
 from tests.unit.training.recording import batches_of, make_model, plain_loop
 
 
-def state(seed: int = 0) -> dict[str, Any]:
+def state(seed: int = 0) -> PlainStepper:
     model = make_model(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     plain_loop(model, optimizer, batches_of(4, 4))
-    return {"model": model, "optimizer": optimizer, "noise": torch.Generator().manual_seed(seed)}
+    return PlainStepper(model, optimizer, cross_entropy, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     before = os.umask(0)
     try:
-        save_checkpoint(tmp_path / "checkpoint.safetensors", step=7, **state())
+        save_checkpoint(tmp_path / "checkpoint.safetensors", state(), step=7)
     finally:
         os.umask(before)
     return tmp_path / "checkpoint.safetensors"
@@ -37,13 +38,14 @@ def test_round_trip(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "model.head.weight" in load_file(path)  # a plain safetensors file
     other, wanted = state(1), state()
-    assert load_checkpoint(path, **other, at_most=7) == 7
-    for name, value in other["model"].state_dict().items():
-        assert torch.equal(value, wanted["model"].state_dict()[name])
-    found = other["optimizer"].state_dict()["state"]
-    for index, expected in wanted["optimizer"].state_dict()["state"].items():
+    assert load_checkpoint(path, other, at_most=7) == 7
+    for name, value in other.model.state_dict().items():
+        assert torch.equal(value, wanted.model.state_dict()[name])
+    found = other.optimizer.state_dict()["state"]
+    for index, expected in wanted.optimizer.state_dict()["state"].items():
         assert all(torch.equal(found[index][key], value) for key, value in expected.items())
-    assert torch.equal(other["noise"].get_state(), wanted["noise"].get_state())
+    assert other.generator is not None and wanted.generator is not None
+    assert torch.equal(other.generator.get_state(), wanted.generator.get_state())
 
 
 def test_a_weight_that_two_layers_share(tmp_path: Path) -> None:
@@ -54,22 +56,23 @@ def test_a_weight_that_two_layers_share(tmp_path: Path) -> None:
         return model
 
     models = tied(0), tied(1)
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    steppers = [PlainStepper(model, torch.optim.SGD(model.parameters(), lr=0.1), cross_entropy) for model in models]
     path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(path, step=2, model=models[0], optimizer=optimizers[0], noise=None)
-    assert load_checkpoint(path, model=models[1], optimizer=optimizers[1], noise=None, at_most=2) == 2
+    save_checkpoint(path, steppers[0], step=2)
+    assert load_checkpoint(path, steppers[1], at_most=2) == 2
     assert torch.equal(models[1][0].weight, models[0][0].weight) and models[1][1].weight is models[1][0].weight
 
 
 def test_none_to_use(path: Path) -> None:
-    assert load_checkpoint(path, **state(), at_most=6) == 0
-    assert load_checkpoint(path.with_name("none"), **state(), at_most=9) == 0
+    assert load_checkpoint(path, state(), at_most=6) == 0
+    assert load_checkpoint(path.with_name("none"), state(), at_most=9) == 0
 
 
 def test_any_flipped_bit_is_noticed(path: Path) -> None:
     data, model = path.read_bytes(), make_model(3)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    stepper = PlainStepper(model, optimizer, cross_entropy, generator=torch.Generator())
     noticed = 0
     places = [*range(0, 1500, 7), *range(1500, len(data), 97), len(data) - 1]
     for place in places:
@@ -77,7 +80,7 @@ def test_any_flipped_bit_is_noticed(path: Path) -> None:
         altered[place] ^= 1 << (place % 8)
         path.write_bytes(altered)
         try:
-            found = load_checkpoint(path, model=model, optimizer=optimizer, noise=torch.Generator(), at_most=9)
+            found = load_checkpoint(path, stepper, at_most=9)
         except TraceError:
             noticed += 1
         else:
@@ -90,7 +93,7 @@ def test_any_flipped_bit_is_noticed(path: Path) -> None:
 def test_a_part_is_refused(path: Path, length: int) -> None:
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(TraceError, match="damaged"):
-        load_checkpoint(path, **state(), at_most=9)
+        load_checkpoint(path, state(), at_most=9)
 
 
 def test_links_and_pipes_are_refused(path: Path) -> None:
@@ -99,4 +102,4 @@ def test_links_and_pipes_are_refused(path: Path) -> None:
     os.mkfifo(pipe)
     for place, why in ((link, "a symbolic link"), (pipe, "a pipe")):
         with pytest.raises(FileError, match=why):
-            load_checkpoint(place, **state(), at_most=9)
+            load_checkpoint(place, state(), at_most=9)
