@@ -247,6 +247,10 @@ _PROGRESS_SECONDS: Final = 0.1
 _AS_IT_IS: Final = ModelOptions()
 
 
+def _silent(*told: object) -> None:
+    """Nobody listens."""
+
+
 class Canaries(Protocol):
     """What takes part in the steps of an optimizer, while it is attached."""
 
@@ -276,8 +280,8 @@ def train(
     grad_sample_mode: str = "auto",
     max_physical_batch_size: int | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
-    on_batch: Callable[[BatchScores], None] | None = None,
+    progress: Progress = _silent,
+    on_batch: Callable[[BatchScores], None] = _silent,
     checkpoint_seconds: float = 5.0,
     canaries: Canaries | None = None,
     origins: Mapping[str, str] | None = None,
@@ -331,34 +335,14 @@ def train(
         if start < recipe.num_steps:
             recorder = None
             if folder is not None:
-                recorder = Recorder(
-                    stepper.model,
-                    stepper.optimizer,
-                    folder,
-                    dataset_size=recipe.dataset_size,
-                    batch_size=recipe.batch_size,
-                    sampling=recipe.sampling,
-                    max_batch_size=recipe.max_batch_size,
-                    every=every,
-                    members=split.members,
-                    non_members=split.non_members,
-                    data=task,
-                    recipe=recipe,
-                    provenance=provenance,
-                    notes=None if origins is None else {"origins": dict(origins)},
-                    resume_at=None if recorded is None else start,
-                    on_nan="record",  # the loss is looked at below, in the words of who trains
-                )
-            planted = contextlib.nullcontext() if canaries is None else _planted(canaries, stepper, recipe)
+                resume_at = None if recorded is None else start
+                recorder = _recorder(stepper, folder, task, recipe, split, provenance, every, origins, resume_at)
+            planted = _planted(canaries, stepper, recipe)
             with recorder or contextlib.nullcontext(), planted:  # the trace holds what the members sent
                 saved = time.monotonic()
-                steps = _steps(
-                    members, recipe, seed, stepper, device, start=start, recorder=recorder, rows=split.members
-                )
-                for taken, scores in steps:
-                    if scores is not None and on_batch is not None:
+                for taken, scores in _steps(members, recipe, seed, stepper, device, start, recorder, split.members):
+                    if scores is not None:
                         on_batch(scores)
-                    if scores is not None and progress is not None:
                         progress(taken, recipe.num_steps)
                     due = taken < recipe.num_steps and time.monotonic() - saved >= checkpoint_seconds
                     if due and folder is not None and recorder is not None:
@@ -386,6 +370,37 @@ def train(
     return result
 
 
+def _recorder(
+    stepper: Stepper,
+    folder: Path,
+    task: Task,
+    recipe: Recipe,
+    split: Split,
+    provenance: Provenance,
+    every: int,
+    origins: Mapping[str, str] | None,
+    resume_at: int | None,
+) -> Recorder:
+    return Recorder(
+        stepper.model,
+        stepper.optimizer,
+        folder,
+        dataset_size=recipe.dataset_size,
+        batch_size=recipe.batch_size,
+        sampling=recipe.sampling,
+        max_batch_size=recipe.max_batch_size,
+        every=every,
+        members=split.members,
+        non_members=split.non_members,
+        data=task,
+        recipe=recipe,
+        provenance=provenance,
+        notes=None if origins is None else {"origins": dict(origins)},
+        resume_at=resume_at,
+        on_nan="record",  # the loss is looked at by `_batch_scores`, in the words of who trains
+    )
+
+
 def _check_canaries(recipe: Recipe, resume: bool) -> None:
     if resume:
         raise InvalidArgument("cannot go on with a run that has canaries", argument="resume", remedy="start it anew")
@@ -395,7 +410,9 @@ def _check_canaries(recipe: Recipe, resume: bool) -> None:
         )
 
 
-def _planted(canaries: Canaries, stepper: Stepper, recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+def _planted(canaries: Canaries | None, stepper: Stepper, recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+    if canaries is None:
+        return contextlib.nullcontext()
     return canaries.attached(
         stepper.model, stepper.optimizer, sample_rate=min(1.0, recipe.batch_size / recipe.dataset_size)
     )
