@@ -122,17 +122,26 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # XXH3
 RowDigest = bytes  # 16 of XXH3
 
 
-@dataclass
-class Journal:
-    """The steps read: what they say, the checksum of each recorded row, and where the file stands after them."""
+@dataclass(slots=True)
+class Position:
+    """What the files hold: where the next step goes."""
 
     chain: str
-    size: int = 0
+    journal_size: int = 0
+    num_steps: int = 0
+    num_recorded: int = 0
+    num_ids: int = 0
+    synced: int = 0  # steps that were on disk, as the journal says
+
+
+@dataclass
+class Journal:
+    """The steps read: what they say, the checksum of each recorded row, and where the files stand after them."""
+
+    end: Position
     infos: list[StepInfo] = field(default_factory=list)
     digests: list[RowDigest] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)  # by step
-    num_ids: int = 0
-    synced: int = 0  # steps that were on disk when the last line was written
 
     @property
     def recorded(self) -> list[int]:
@@ -175,10 +184,11 @@ def read_journal(path: AnyPath, manifest: Manifest, *, limit: int | None = None)
     A last line that was cut short is left out while the trace is open. Whatever else does not follow from the line
     before it is damage.
     """
-    journal = Journal(chain=manifest.id)
+    journal = Journal(Position(manifest.id))
+    end = journal.end
     smallest = 0 if manifest.header.sampling in RANDOM_SIZES else 1
     with reading(path) as file:
-        while limit is None or len(journal.infos) < limit:
+        while limit is None or end.num_steps < limit:
             line = file.readline(_MAX_LINE)
             if not line.endswith(b"\n"):
                 # What follows the last line end is the step in flight when the writer died, or the zeros that some file
@@ -188,23 +198,23 @@ def read_journal(path: AnyPath, manifest: Manifest, *, limit: int | None = None)
                 break
             tail = _TAIL.fullmatch(line, len(line) - _TAIL_LENGTH) if len(line) > _TAIL_LENGTH else None
             body = line[:-_TAIL_LENGTH].decode("ascii", "replace") + "}"
-            if tail is None or tail[1].decode("ascii") != _link(journal.chain, body):
+            if tail is None or tail[1].decode("ascii") != _link(end.chain, body):
                 raise _damaged_line(path, journal, "does not follow from the one before it")
             try:
                 _parse(json.loads(body), journal, smallest, manifest.rows_per_shard)
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise _damaged_line(path, journal, f"does not describe a step, {error}") from None
-            journal.chain = tail[1].decode("ascii")
-            journal.size += len(line)
+            end.chain = tail[1].decode("ascii")
+            end.journal_size += len(line)
         else:
             return journal
-    if manifest.complete and (len(journal.infos), journal.chain) != (manifest.num_steps, manifest.chain):
-        raise damaged(path, f"it ends after {len(journal.infos)} steps, not after {manifest.num_steps} as it should")
+    if manifest.complete and (end.num_steps, end.chain) != (manifest.num_steps, manifest.chain):
+        raise damaged(path, f"it ends after {end.num_steps} steps, not after {manifest.num_steps} as it should")
     return journal
 
 
 def _damaged_line(path: AnyPath, journal: Journal, what: str) -> TraceError:
-    number = len(journal.infos)
+    number = journal.end.num_steps
     return TraceError(
         f"{path} is damaged (line {number + 1} {what})",
         remedy=f"restore the folder from a copy, or resume the run at step {number} or before",
@@ -215,16 +225,17 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     """Adds a step to the journal; TypeError, ValueError or KeyError if the fields are not those of the next step."""
     if not isinstance(fields, dict):
         raise TypeError("it is not a JSON object")
-    index, recorded = len(journal.infos), fields["recorded"]
+    end, recorded = journal.end, fields["recorded"]
+    index = end.num_steps
     batch_size, divisor, noise_std = fields["batch_size"], fields["divisor"], fields["noise_std"]
     clip_factor, precision, outside = fields.get("clip_factor"), fields.get("precision"), fields.get("outside")
-    synced = fields.get("synced", journal.synced)
+    synced = fields.get("synced", end.synced)
     _expect("recorded", recorded, type(recorded) is bool)
     _expect("index", fields["index"], fields["index"] == index)
     _expect("batch_size", batch_size, type(batch_size) is int and batch_size >= smallest)
     _expect("divisor", divisor, type(divisor) is float and 0.0 < divisor < math.inf)
     _expect("noise_std", noise_std, type(noise_std) is float and 0.0 <= noise_std < math.inf)
-    _expect("synced", synced, type(synced) is int and journal.synced <= synced <= index)
+    _expect("synced", synced, type(synced) is int and end.synced <= synced <= index)
     if clip_factor is not None:
         _expect("clip_factor", clip_factor, type(clip_factor) is float and 0.0 < clip_factor <= 1.0)
     _expect("precision", precision, precision in (None, *PRECISIONS))
@@ -233,14 +244,14 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
         num_ids, digest = fields["ids"], fields["ids_xxh3"]
         _expect("ids", num_ids, type(num_ids) is int and num_ids >= 0)
         _expect("ids_xxh3", digest, _is_digest(digest))
-        journal.batches[index] = Batch(journal.num_ids, num_ids, digest)
-        journal.num_ids += num_ids
-    position = divmod(len(journal.digests), rows) if recorded else (None, None)
+        journal.batches[index] = Batch(end.num_ids, num_ids, digest)
+        end.num_ids += num_ids
+    position = divmod(end.num_recorded, rows) if recorded else (None, None)
     _expect("shard and row", fields, (fields.get("shard"), fields.get("row")) == position)
     if recorded:
         _expect("xxh3", fields["xxh3"], _is_digest(fields["xxh3"]))
         journal.digests.append(bytes.fromhex(fields["xxh3"]))
-    journal.synced = synced
+    end.num_steps, end.num_recorded, end.synced = index + 1, end.num_recorded + recorded, synced
     journal.infos.append(
         StepInfo(
             index=index,

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -92,18 +92,13 @@ class Manifest:
     def complete(self) -> bool:
         return self.num_steps is not None
 
-    def completed(
-        self, *, num_steps: int, chain: str, files: Mapping[str, str], changed: Sequence[str] | None
-    ) -> Manifest:
-        names = None if changed is None else tuple(changed)
-        return dataclasses.replace(self, num_steps=num_steps, chain=chain, files=files, changed=names)
-
     @property
     def checksum(self) -> str:
         """SHA-256 of all that trace.json says."""
         return _checksum(self._content())
 
     def reopened(self) -> Manifest:
+        """The trace goes on: without what its end added."""
         files = {name: checksum for name, checksum in self.files.items() if name != FINAL}
         return dataclasses.replace(self, num_steps=None, chain=None, changed=None, files=files)
 

@@ -8,8 +8,7 @@ A shard that is being written has its full length at once but takes room on the 
 file): so it is a sound safetensors file at every moment, and a full disk is an error of the write, not a signal.
 
 Where the operating system can (O_DIRECT), large rows go from the memory of the process to the disk, not through the
-cache of files: that would cost more time than all the rest, and drive the user's data out of it. A disk that is slow to
-take them is written through the cache for a while, which evens out what comes in bursts.
+cache of files: that would cost more time than all the rest, and drive the user's data out of it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import os
 import re
 import struct
 import tempfile
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -118,23 +116,16 @@ def rows_of_shard(number: int, *, recorded: int, layout: Layout, complete: bool)
     return range(filled, (filled if complete else layout.rows) + 1)
 
 
-class Shard:
-    """A mapped shard, to be read: `values` has shape (rows, 2, d). The map lives as long as a view of it does."""
-
-    def __init__(self, memory: mmap.mmap, layout: Layout, rows: int) -> None:
-        self.rows = rows
-        self.values: NDArray[Any] = np.frombuffer(
-            memory, dtype=_DTYPES[layout.dtype][1], offset=DATA_OFFSET, count=rows * 2 * layout.width
-        ).reshape(rows, 2, layout.width)
-
-
-def map_shard(path: Path, layout: Layout, *, rows: range) -> Shard:
-    """A shard; anything that its layout does not foresee is damage."""
+def map_shard(path: Path, layout: Layout, *, rows: range) -> NDArray[Any]:
+    """A shard, shape (rows, 2, d), read-only and mapped as long as there is a view of it; anything that its layout does
+    not foresee is damage."""
     with reading(path) as file:
         found = rows_found(path, file.seek(0, os.SEEK_END), layout, rows=rows)
         file.seek(0)
         check_header(path, file.read(DATA_OFFSET), layout, found)
-        return Shard(mmap.mmap(file.fileno(), layout.size(found), access=mmap.ACCESS_READ), layout, found)
+        memory = mmap.mmap(file.fileno(), layout.size(found), access=mmap.ACCESS_READ)
+    values = np.frombuffer(memory, _DTYPES[layout.dtype][1], offset=DATA_OFFSET)
+    return values.reshape(found, 2, layout.width)
 
 
 def rows_found(path: AnyPath, size: int, layout: Layout, *, rows: range) -> int:
@@ -166,14 +157,14 @@ class Rows:
     def __init__(self, folder: AnyPath, layout: Layout, digests: Sequence[RowDigest], *, complete: bool) -> None:
         self._folder, self._layout, self._digests, self._complete = folder, layout, digests, complete
         self._verified = np.zeros(len(digests), dtype=bool)
-        self._mapped: tuple[int, Shard] | None = None
+        self._mapped: tuple[int, NDArray[Any]] | None = None
         self._checked: set[int] = set()  # shards elsewhere
         self._kept: _Kept | None = None
 
     def read(self, position: int) -> NDArray[Any]:
         """The row, read-only."""
         number, row = divmod(position, self._layout.rows)
-        values = self._shard(number).values[row] if isinstance(self._folder, Path) else self._from_elsewhere(position)
+        values = self._shard(number)[row] if isinstance(self._folder, Path) else self._from_elsewhere(position)
         if not self._verified[position]:
             _check_row(self._folder / shard_name(number), row, values, self._digests[position])
             self._verified[position] = True
@@ -204,7 +195,7 @@ class Rows:
     def _expected(self, number: int) -> range:
         return rows_of_shard(number, recorded=len(self._digests), layout=self._layout, complete=self._complete)
 
-    def _shard(self, number: int) -> Shard:
+    def _shard(self, number: int) -> NDArray[Any]:
         assert isinstance(self._folder, Path)
         if self._mapped is None or self._mapped[0] != number:
             path = shard_path(self._folder, number)
@@ -312,8 +303,8 @@ class _Kept:
 def resize_shard(path: Path, layout: Layout, *, filled: int, rows: int) -> None:
     """Gives a shard, of which the first `filled` rows are in use, room for exactly `rows`."""
     shard = map_shard(path, layout, rows=range(filled, layout.rows + 1))
-    if shard.rows != rows:
-        content = shard.values[:filled].copy()
+    if len(shard) != rows:
+        content = shard[:filled].copy()
         del shard  # Windows does not replace a file that is mapped
         with _io.replacing(path) as file:
             file.write(layout.header(rows))
@@ -322,7 +313,6 @@ def resize_shard(path: Path, layout: Layout, *, filled: int, rows: int) -> None:
 
 
 _BLOCK: Final = 4096  # what goes around the cache begins and ends at a multiple of it, in memory and on disk
-_SLOW: Final = 100e6  # bytes a second
 _O_DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 _NOT_DIRECT: Final = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -355,7 +345,6 @@ class ShardFile:
         self.number = number
         self._path, self._layout = shard_path(folder, number), layout
         self._direct: int | None = None
-        self._bytes, self._seconds = 0, 0.0
         with _io.writing(self._path):
             self._descriptor: int | None = _io.open_file(self._path, os.O_RDWR | os.O_CREAT)
             if os.fstat(self._descriptor).st_size != layout.size(layout.rows):
@@ -384,7 +373,6 @@ class ShardFile:
         """Writes the whole blocks in the middle of a row around the cache; returns where they begin and end."""
         first = -offset % _BLOCK
         last = max(first, len(content) - (offset + len(content)) % _BLOCK)
-        start = time.perf_counter()
         try:
             _io.write_at(descriptor, content[first:last], offset + first)
         except OSError as error:
@@ -392,13 +380,7 @@ class ShardFile:
                 raise
             self._close_direct()
             return 0, 0
-        self._bytes, self._seconds = self._bytes + last - first, self._seconds + time.perf_counter() - start
         return first, last
-
-    @property
-    def slow(self) -> bool:
-        """Whether the disk was slow to take what went around the cache."""
-        return self._bytes < _SLOW * self._seconds
 
     def sync(self) -> None:
         if self._descriptor is not None:

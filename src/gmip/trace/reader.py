@@ -40,16 +40,16 @@ def load_journal(folder: AnyPath, manifest: Manifest, *, limit: int | None = Non
     journal = read_journal(folder / JOURNAL, manifest, limit=limit)
     done = manifest.complete and not resuming
     if done:
-        check_size(folder, journal.num_ids)
+        check_size(folder, journal.end.num_ids)
     bad = [found for check in (_bad_row, _bad_batch) if (found := check(folder, manifest, journal, done)) is not None]
     if not bad:
         return journal
     step, error = min(bad, key=lambda found: found[0])
-    if manifest.complete or step < journal.synced:
+    if manifest.complete or step < journal.end.synced:
         raise error
     warn(
         f"{error.problem}, perhaps by a power cut: the trace is read up to step {step}, and the "
-        f"{len(journal.infos) - step} steps from there on are left out."
+        f"{journal.end.num_steps - step} steps from there on are left out."
     )
     return read_journal(folder / JOURNAL, manifest, limit=step)
 
@@ -60,7 +60,7 @@ def _bad_row(folder: AnyPath, manifest: Manifest, journal: Journal, done: bool) 
     Of a trace that is elsewhere, shards whose rows need not be read are not looked at either."""
     layout, recorded = Layout.of(manifest.header, manifest.rows_per_shard), journal.recorded
     rows = Rows(folder, layout, journal.digests, complete=done)
-    unsynced = len(recorded) if done else bisect.bisect_left(recorded, journal.synced)
+    unsynced = len(recorded) if done else bisect.bisect_left(recorded, journal.end.synced)
     for first in range(0, len(recorded), layout.rows):
         position = first
         try:
@@ -76,7 +76,7 @@ def _bad_row(folder: AnyPath, manifest: Manifest, journal: Journal, done: bool) 
 def _bad_batch(folder: AnyPath, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
     """`_bad_row` for the ids."""
     for step, batch in journal.batches.items():
-        if step >= journal.synced and not done:
+        if step >= journal.end.synced and not done:
             try:
                 read_batch(folder, batch)
             except TraceError as error:
@@ -161,7 +161,7 @@ class Trace(ModelRecord):
         self.members = membership.get("members")
         self.non_members = membership.get("non_members")
         self._manifest = manifest
-        self._chain = journal.chain
+        self._chain = journal.end.chain
         self._digests = journal.digests
         self._batches = journal.batches
         layout = Layout.of(manifest.header, manifest.rows_per_shard)

@@ -8,16 +8,16 @@ no more than that.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._io import make_folder, remove_leftovers, sync_folder, writing
 from gmip.errors import FileError, InvalidArgument, TraceError, TraceMismatch
-from gmip.trace._journal import BATCHES, JOURNAL, BatchFile, JournalFile, ids_bytes, next_line
+from gmip.trace._journal import BATCHES, JOURNAL, BatchFile, JournalFile, Position, ids_bytes, next_line
 from gmip.trace._manifest import (
     FINAL,
     MANIFEST,
@@ -54,55 +54,12 @@ from gmip.trace.reader import load_journal
 from gmip.trace.schema import PRECISIONS, Header, StepInfo
 from gmip.vocabulary import RANDOM_SIZES
 
-# -- work that another thread does ------------------------------------------------------------------------------------
-
-
-T = TypeVar("T")
-
-
-class BackgroundWork(Generic[T]):
-    """A piece of work that is done once, in whichever thread comes first.
-
-    What fails in the other thread is tried again by `result`: its error is raised there, to those who can handle it,
-    and nothing is lost while they make room on the disk. So the work must be such that it can be begun again.
-    """
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._lock = threading.Lock()
-        self._result: list[T] = []
-
-    def attempt(self) -> None:
-        """Does the work in another thread, and keeps its errors for `result`."""
-        with contextlib.suppress(Exception):  # `result` meets it again
-            self.result()
-
-    def result(self) -> T:
-        """Waits for the work if it is under way, does it if not."""
-        with self._lock:
-            if not self._result:
-                self._result.append(self._work())
-            return self._result[0]
-
-
 # -- the files of a trace that grow with its steps --------------------------------------------------------------------
 
 
 BACKGROUND_BYTES = 256 * 2**10  # a smaller row is written before another thread would begin with it
-CACHED_SHARDS = 8  # after one that the disk was slow to take
 SYNC_BYTES = 256 * 2**20
 SYNC_SECONDS = 5.0
-
-
-class Position(NamedTuple):
-    """What the files hold: where the next step goes."""
-
-    chain: str
-    journal_size: int = 0
-    num_steps: int = 0
-    num_recorded: int = 0
-    num_ids: int = 0
-    synced: int = 0  # steps that were on disk, as the journal says
 
 
 class StepFiles:
@@ -115,9 +72,8 @@ class StepFiles:
         self._memory: RowMemory | None = None
         self._row: NDArray[Any] | None = None
         self._background = layout.row_bytes >= BACKGROUND_BYTES
-        self._cached = 0  # shards to be written through the cache
         self._pool: ThreadPoolExecutor | None = None
-        self._step: BackgroundWork[Position] | None = None  # the step that is being written
+        self._step: tuple[Callable[[], Position], Future[Position]] | None = None  # that is being written
         self._shards: list[ShardFile] = []  # those that are not known to be on disk; the last one is being filled
         self._syncing: Future[int] | None = None
         self._synced = position.synced
@@ -144,8 +100,7 @@ class StepFiles:
         """Writes the step after `position`, with the row if it is recorded. `settle` comes first."""
         work = partial(self._write, self._position, info, ids)
         if info.recorded and self._background:
-            self._step = BackgroundWork(work)
-            self._threads().submit(self._step.attempt)
+            self._step = work, self._threads().submit(work)
         else:
             self._position = work()
 
@@ -219,14 +174,15 @@ class StepFiles:
             if place:  # it may have been cut to size by a writer that closed the trace
                 path = shard_path(self._folder, number)
                 resize_shard(path, self._layout, filled=place, rows=self._layout.rows)
-            self._cached = CACHED_SHARDS if self._shards and self._shards[-1].slow else max(self._cached - 1, 0)
-            direct = self._background and not self._cached
-            self._shards.append(ShardFile(self._folder, number, self._layout, direct=direct))
+            self._shards.append(ShardFile(self._folder, number, self._layout, direct=self._background))
         return self._shards[-1]
 
     def _finish_step(self) -> None:
+        """What failed in the other thread is tried again, and raised, here: to those who can handle it, and nothing is
+        lost while they make room on the disk."""
         if self._step is not None:
-            self._position = self._step.result()
+            work, written = self._step
+            self._position = written.result() if written.exception() is None else work()
             self._step = None
 
     def _finish_sync(self) -> None:
@@ -364,16 +320,14 @@ class TraceWriter:
                 write_manifest(folder, manifest)
             with writing(folder / FINAL):
                 (folder / FINAL).unlink(missing_ok=True)
-            journal.truncate(steps.size)
-            num_recorded = len(steps.digests)
-            remove_shards(folder, first=-(-num_recorded // manifest.rows_per_shard))
-            BatchFile(folder / BATCHES).truncate(steps.num_ids)
+            journal.truncate(steps.end.journal_size)
+            remove_shards(folder, first=-(-steps.end.num_recorded // manifest.rows_per_shard))
+            BatchFile(folder / BATCHES).truncate(steps.end.num_ids)
             remove_leftovers(folder, lambda name: name in (MANIFEST, MEMBERSHIP, FINAL) or is_shard(name))
         except BaseException:
             journal.close()
             raise
-        position = Position(steps.chain, steps.size, len(steps.infos), num_recorded, steps.num_ids, steps.synced)
-        return cls(folder, manifest, journal, position)
+        return cls(folder, manifest, journal, steps.end)
 
     @property
     def path(self) -> Path:
@@ -473,12 +427,16 @@ class TraceWriter:
                 )
             return
         self.sync()
-        files = {name: checksum for name, checksum in self._manifest.files.items() if name != FINAL}
-        if final_state is not None:
-            files |= write_final(self._folder, final_state)
+        final = {} if final_state is None else write_final(self._folder, final_state)
         self._files.trim()
         end = self._files.position
-        done = self._manifest.completed(num_steps=end.num_steps, chain=end.chain, files=files, changed=changed)
+        done = dataclasses.replace(
+            self._manifest,
+            num_steps=end.num_steps,
+            chain=end.chain,
+            files={**self._manifest.files, **final},
+            changed=None if changed is None else tuple(changed),
+        )
         write_manifest(self._folder, done)
         self._release()
 

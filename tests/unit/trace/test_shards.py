@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmip.trace import ParameterSpec, Trace, TraceWriter, _shards
+from gmip.trace import ParameterSpec, Trace, TraceWriter
 from gmip.trace import writer as writing
 from gmip.trace._shards import Layout, RowMemory
 from tests.unit.trace.build import header
@@ -87,20 +87,3 @@ def test_a_file_system_that_cannot_write_directly(
     monkeypatch.setattr(os, "write", writing)
     large(tmp_path, 33001)
     assert_large(tmp_path, 33001)
-
-
-def test_a_slow_disk_is_written_through_the_cache_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[bool] = []
-    make = _shards.ShardFile.__init__
-
-    def watched(self: _shards.ShardFile, *args: object, direct: bool) -> None:
-        used.append(direct)
-        make(self, *args, direct=direct)
-
-    monkeypatch.setattr(_shards.ShardFile, "__init__", watched)
-    monkeypatch.setattr(_shards.ShardFile, "slow", property(lambda self: self.number == 1))
-    monkeypatch.setattr(writing, "CACHED_SHARDS", 3)
-    monkeypatch.setattr("gmip.trace._shards.SHARD_BYTES", 1)
-    large(tmp_path, 33001)
-    assert_large(tmp_path, 33001)
-    assert used == [True, True, False, False, False, True, True]
