@@ -22,7 +22,7 @@ from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
 from gmip.cli.shared_settings import NoiseSettings, OutputSettings, TargetSettings, once
-from gmip.report.account_words import at_most, found
+from gmip.report.account_words import at_most, clip_origin, found
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
             members = keywords["seed"] = _members_seed(out, asked.seed, asked.resume)
             found_clip = tuning.auto_clip(chosen, recipe.dataset_size, split_seed=members, fix=asked.fix_model)
             recipe = recipe.replace(clip_norm=found_clip.clip_norm)
-            keywords["origins"] = {"clip_norm": found_clip.words}
+            keywords["origins"] = {"clip_norm": clip_origin(found_clip.quantile, found_clip.records)}
         recipe = asked.noisy(recipe)
         if target is not None:
             recipe = with_least_noise(recipe, num_params, target)

@@ -119,3 +119,9 @@ def goal_sentence(goal: Rate, kind: Kind, *, met: bool) -> str:
     if kind == "bound":
         return f"Guaranteed: {goal_words(goal)}."
     return f"Probably within the target (forecast, not guaranteed): {goal_words(goal)}."
+
+
+def clip_origin(quantile: float, records: int) -> str:
+    """Where a clip norm of `gmip.tuning.auto_clip` is from: traces and people are told."""
+    share = percent(quantile, "nearest")
+    return f"the {share} quantile of the gradient norms of {records} records that are no members, before training"

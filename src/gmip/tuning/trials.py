@@ -346,14 +346,6 @@ class AutoClip:
     quantile: float
     records: int
 
-    @property
-    def words(self) -> str:
-        """What traces and people are shown."""
-        return (
-            f"the {_numbers.percent(self.quantile, 'nearest')} quantile of the gradient norms of {self.records} "
-            "records that are no members, before training"
-        )
-
 
 def gradient_norms(task: Task, dataset_size: int, *, split_seed: int = 0, fix: bool = False) -> NDArray[np.float64]:
     """Norms of the gradients of up to 1,000 outsiders at initial weights, shape (n,): see `search_records`.

@@ -34,7 +34,7 @@ def test_members_have_no_influence():
     task.pool.inputs[torch.from_numpy(task.split(60, 3).members)] *= 100.0
     assert auto_clip(task, 60, split_seed=3) == before
     assert auto_clip(task, 60, split_seed=4).clip_norm != before.clip_norm
-    assert before.records == 60 and "no members" in before.words and "50%" in before.words
+    assert before.records == 60 and before.quantile == 0.5
     assert auto_clip(task, 60, split_seed=3, quantile=0.9).clip_norm > before.clip_norm
 
 
