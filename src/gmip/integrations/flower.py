@@ -87,7 +87,58 @@ def clients_run(
     )
 
 
-class GmipStrategy(train.Strategy):  # type: ignore[misc]
+def _inside(name: str) -> Any:
+    """A method that the strategy inside answers."""
+
+    def method(self: _Recording, *given: Any, **named: Any) -> Any:
+        return getattr(self._strategy, name)(*given, **named)
+
+    return method
+
+
+class _Recording:
+    """What strategies of both makes share: the one inside, and the recorder of its rounds."""
+
+    _average: Any  # the strategy whose average is recorded, and its method that averages
+    _aggregate: str
+
+    def __init__(
+        self,
+        strategy: train.Strategy | fit.Strategy,
+        model: nn.Module,
+        path: str | os.PathLike[str],
+        *,
+        client_id: str | None = None,
+        notes: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        if isinstance(strategy, fit.Strategy) and not isinstance(self, fit.Strategy):
+            raise InvalidArgument(
+                "is one of flwr.server.strategy", argument="strategy", remedy="wrap it in GmipFitStrategy"
+            )
+        clipping = _clipping(strategy)
+        self._averaging = _averaging(strategy, self._average, self._aggregate)
+        self._strategy, self._client_id, self._names = strategy, client_id, list(model.state_dict())
+        notes = {"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})}
+        self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rounds.__exit__(kind, error, trace)
+
+    def _reply(self, arrays: dict[str, NDArray[Any]], weight: Any, metrics: Mapping[str, Any]) -> Reply:
+        client = None if self._client_id is None else int(_said(self._client_id, metrics))
+        return Reply(arrays=arrays, weight=float(weight), client=client)
+
+    configure_evaluate = _inside("configure_evaluate")
+    aggregate_evaluate = _inside("aggregate_evaluate")
+
+
+class GmipStrategy(_Recording, train.Strategy):  # type: ignore[misc]
     """A strategy that does what the one inside does, and records every round; see `RoundRecorder` for the `settings`.
 
     Parameters
@@ -97,24 +148,9 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
         is; then the trace holds who was in each round.
     """
 
-    def __init__(
-        self,
-        strategy: train.Strategy,
-        model: nn.Module,
-        path: str | os.PathLike[str],
-        *,
-        client_id: str | None = None,
-        notes: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> None:
-        if isinstance(strategy, fit.Strategy):
-            raise InvalidArgument(
-                "is one of flwr.server.strategy", argument="strategy", remedy="wrap it in GmipFitStrategy"
-            )
-        clipping, inner = _clipping(strategy), _averaging(strategy, train.FedAvg, "aggregate_train")
-        self._strategy, self._weight, self._client_id = strategy, inner.weighted_by_key, client_id
-        notes = {"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})}
-        self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
+    _average, _aggregate = train.FedAvg, "aggregate_train"
+
+    summary = _inside("summary")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -129,69 +165,30 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate, and record what comes of it."""
         received = list(replies)
-        sent = [self._reply(message) for message in received if not message.has_error()]  # before they are clipped
+        sent = [self._replied(message) for message in received if not message.has_error()]  # before they are clipped
         arrays, metrics = self._strategy.aggregate_train(server_round, received)
         self._rounds.end(None if arrays is None else _named(arrays), sent)
         return arrays, metrics
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Delegates to the strategy inside."""
-        messages: Iterable[Message] = self._strategy.configure_evaluate(server_round, arrays, config, grid)
-        return messages
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Delegates to the strategy inside."""
-        return self._strategy.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """Delegates to the strategy inside."""
-        self._strategy.summary()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._rounds.__exit__(kind, error, trace)
-
-    def _reply(self, message: Message) -> Reply:
+    def _replied(self, message: Message) -> Reply:
         metrics: dict[str, Any] = {}
         for record in message.content.metric_records.values():
             metrics |= dict(record)
         arrays = {name: a for record in message.content.array_records.values() for name, a in _named(record).items()}
-        client = None if self._client_id is None else int(_said(self._client_id, metrics))
-        return Reply(arrays=arrays, weight=float(_said(self._weight, metrics)), client=client)
+        return self._reply(arrays, _said(self._averaging.weighted_by_key, metrics), metrics)
 
 
-class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
+class GmipFitStrategy(_Recording, fit.Strategy):  # type: ignore[misc]
     """`GmipStrategy` for strategies of flwr.server.strategy, with configure_fit and aggregate_fit; the same arguments.
 
     Clients send arrays in the order of the model's state_dict(); `num_examples` is the weight, and `client_id` a key of
     the metrics of a FitRes.
     """
 
-    def __init__(
-        self,
-        strategy: fit.Strategy,
-        model: nn.Module,
-        path: str | os.PathLike[str],
-        *,
-        client_id: str | None = None,
-        notes: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> None:
-        clipping = _clipping(strategy)
-        _averaging(strategy, fit.FedAvg, "aggregate_fit")
-        self._strategy, self._client_id, self._names = strategy, client_id, list(model.state_dict())
-        notes = {"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})}
-        self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
+    _average, _aggregate = fit.FedAvg, "aggregate_fit"
 
-    def initialize_parameters(self, client_manager: Any) -> Any:
-        """Delegates to the strategy inside."""
-        return self._strategy.initialize_parameters(client_manager)
+    initialize_parameters = _inside("initialize_parameters")
+    evaluate = _inside("evaluate")
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
         """Configure the next round of training, and remember the model that it starts from."""
@@ -200,37 +197,10 @@ class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
 
     def aggregate_fit(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
         """Aggregate, and record what comes of it."""
-        sent = [
-            Reply(
-                arrays=self._arrays(result.parameters),
-                weight=float(result.num_examples),
-                client=None if self._client_id is None else int(_said(self._client_id, result.metrics)),
-            )
-            for _, result in results
-        ]
+        sent = [self._reply(self._arrays(one.parameters), one.num_examples, one.metrics) for _, one in results]
         parameters, metrics = self._strategy.aggregate_fit(server_round, results, failures)
         self._rounds.end(None if parameters is None else self._arrays(parameters), sent)
         return parameters, metrics
-
-    def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
-        """Delegates to the strategy inside."""
-        return self._strategy.configure_evaluate(server_round, parameters, client_manager)
-
-    def aggregate_evaluate(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
-        """Delegates to the strategy inside."""
-        return self._strategy.aggregate_evaluate(server_round, results, failures)
-
-    def evaluate(self, server_round: int, parameters: Any) -> Any:
-        """Delegates to the strategy inside."""
-        return self._strategy.evaluate(server_round, parameters)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._rounds.__exit__(kind, error, trace)
 
     def _arrays(self, parameters: Any) -> dict[str, NDArray[Any]]:
         arrays = parameters_to_ndarrays(parameters)
