@@ -212,7 +212,7 @@ def test_a_crowd_is_answered_or_told_when_to_ask_again(port: int):
     assert {status for status, _, _ in told[0::2]} == {200}
     assert {status for status, _, _ in told[1::2]} <= {200, 503}
     refused = [(again, json.loads(body)["problem"]) for status, again, body in told if status == 503]
-    assert set(refused) <= {("2", "Too many questions at once: this one is asked again soon.")}
+    assert set(refused) <= {("2", "Too many questions at once: try again in a moment.")}
     assert len(refused) <= 60 - 32
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from gmip._user_code import out_of_memory
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.tradeoff import TradeOff
-from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
+from gmip.errors import GmipError, UnreachableTarget
 from gmip.report.account_words import at_most, beside, found, goal_sentence, standing
 from gmip.report.advice_words import run_options
 from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
@@ -54,6 +54,14 @@ _RATES: Final = np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 90), np.linspac
 _SAME: Final = 1.001  # a ratio below which two answers are one
 _DELTA: Final = 1.0e-6
 _EXTREME: Final = "These numbers are too extreme to compute with: type more moderate sizes, noise or rates."
+
+
+def answer_form(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a form, or the field that is wrong and one sentence."""
+    try:
+        return {"answer": answer(Question.read(form))}
+    except BadField as error:
+        return {"field": error.field, "problem": error.sentence}
 
 
 def answer(question: Question) -> dict[str, Any]:
@@ -265,9 +273,6 @@ class BadField(Exception):
         """An error of the accountant, at the field that it is about."""
         name = error.argument or ""
         field = _ARGUMENTS.get(name, name)
-        if field in ("attacker_knows", "tpr", "fpr") and "must lie in" in error.problem:
-            shares = "from 0 to 1" if field == "attacker_knows" else "above 0, up to 1"
-            return cls(field, f"{FIELDS[field]}: enter a share {shares}.")
         return cls(field if field in FIELDS else None, error.sentence(spelled))
 
 
@@ -315,13 +320,12 @@ class Question:
         )
         if keep == "epochs":
             run = run.with_epochs(_number(form, "epochs", float))
-        fpr = check.probability("fpr", _number(form, "fpr", float), open_low=True, open_high=True)
         return cls(
             run=run,
             record=_record(form),
-            attacker_knows=check.probability("attacker_knows", _number(form, "attacker_knows", float)),
-            tpr=check.probability("tpr", _number(form, "tpr", float), open_low=True),
-            fpr=fpr,
+            attacker_knows=_share(form, "attacker_knows", lambda share: 0.0 <= share <= 1.0, "from 0 to 1"),
+            tpr=_share(form, "tpr", lambda share: 0.0 < share <= 1.0, "above 0, up to 1"),
+            fpr=_share(form, "fpr", lambda share: 0.0 < share < 1.0, "above 0, below 1"),
             follow=_choice(form, "follow", FOLLOWS),
             keep=keep,
         )
@@ -357,6 +361,13 @@ def _number(form: Mapping[str, Any], field: str, read: Callable[[str], T]) -> T:
         raise BadField(field, f"{FIELDS[field]} {missing}: type {what}.") from None
 
 
+def _share(form: Mapping[str, Any], field: str, inside: Callable[[float], bool], allowed: str) -> float:
+    share = _number(form, field, float)
+    if not inside(share):
+        raise BadField(field, f"{FIELDS[field]}: enter a share {allowed}.")
+    return share
+
+
 def _choice(form: Mapping[str, Any], field: str, options: tuple[Any, ...]) -> Any:
     text = _text(form, field)
     if text not in options:
@@ -368,14 +379,9 @@ def _record(form: Mapping[str, Any]) -> float | AnyRecord | None:
     text = _text(form, "record")
     if text == TYPICAL:
         return None
-    known: AnyRecord
-    for known in ANY:
-        if text == known:
-            return known
-    try:
-        return check.positive("record", _number(form, "record", float))
-    except InvalidArgument as error:
-        raise BadField.of(error) from None
+    if text in ANY:
+        return cast(AnyRecord, text)
+    return check.positive("record", _number(form, "record", float))
 
 
 # -- the page of the calculator ---------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,6 @@ from gmip.errors import GmipError, InvalidArgument
 from gmip.report.card import card_html
 from gmip.report.html import to_html
 
-_NAMING: Final = re.compile(r"(rename one, or )?name it with columns [^\s.]+")  # what a terminal would do
 MOST_BYTES: Final = 64 * 2**20
 # What a column can be -> what people read beside the choice.
 ROLES: Final = {
@@ -48,8 +46,9 @@ def audit_file(path: Path, columns: Mapping[str, str], target: str) -> dict[str,
     except StopIteration:
         return {"names": names, "problem": "The file is empty."}
     except GmipError as error:
-        said = error.sentence(lambda name: name).replace(f"{path.parent}/", "")
-        return {"names": names, "problem": _NAMING.sub("choose it under Columns", said)}
+        here = "`columns`" in (error.remedy or "")  # else what a terminal would do
+        said = GmipError(error.problem, remedy="choose it under Columns") if here else error
+        return {"names": names, "problem": said.sentence().replace(f"{path.parent}/", "")}
     (run,) = result.runs
     hidden = result.model_copy(update={"runs": (run.model_copy(update={"path": path.name}),)})
     return {"names": names, "card": card_html(run, "run-1"), "report": to_html(hidden)}

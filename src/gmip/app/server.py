@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import multiprocessing
-import os
 import re
 import socket
 import tempfile
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from anyio import BrokenWorkerProcess, CapacityLimiter, create_task_group, move_on_after, sleep, to_process
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -28,142 +26,54 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gmip._html import theme
 from gmip.app.audit_list import audits_page, find_audits, read_report
-from gmip.app.calculator import calculator_page
-from gmip.app.dropped import MOST_BYTES, drop_page
+from gmip.app.calculator import answer_form, calculator_page
+from gmip.app.dropped import MOST_BYTES, audit_file, drop_page
 from gmip.errors import InvalidArgument
 from gmip.report.html import script_digest
 
-# -- processes that compute answers -----------------------------------------------------------------------------------
+# -- answers, each computed in a process ------------------------------------------------------------------------------
 
 
+_AT_ONCE: Final = 2
+_MOST_WAITING: Final = 32  # questions
+_LIMIT: Final = 120.0  # seconds of one computation
 _GRACE: Final = 0.6  # seconds that a computation nobody waits for may still take: starting anew costs more
-_POLL: Final = 0.01
+_POLL: Final = 0.05
+_RETRY: Final = 2  # seconds after which to ask again
 
 
-class Stopped(Exception):
-    """Nobody waits for the answer any more, or it took too long."""
+async def _computed(request: Request, at_once: CapacityLimiter, work: Callable[..., Any], *given: Any) -> Response:
+    """What `work` returns, as JSON. Its process ends where nobody waits for it any more, or it takes too long."""
+    if at_once.statistics().tasks_waiting >= _MOST_WAITING:
+        refused = _problem(503, "Too many questions at once: try again in a moment.")
+        refused.headers["Retry-After"] = str(_RETRY)
+        return refused
+    response = _problem(503, "The computation was stopped.")
 
+    async def end_unless_wanted() -> None:
+        while not await request.is_disconnected():
+            await sleep(_POLL)
+        await sleep(_GRACE)
+        both.cancel_scope.cancel()
 
-class Busy(Exception):
-    """More questions wait than are worth keeping."""
-
-
-def _work(pipe: Connection) -> None:
-    """The life of a worker: a form in, an answer (or what is wrong with a field) out."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-
-    from gmip.app.calculator import BadField, Question, answer
-
-    pipe.send(None)  # ready
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            form = pipe.recv()
-            if "file" in form:
-                from gmip.app.dropped import audit_file
-
-                pipe.send(audit_file(Path(form["file"]), form["columns"], form["target"]))
-                continue
+    async with create_task_group() as both:
+        both.start_soon(end_unless_wanted)
+        async with at_once:
             try:
-                pipe.send({"answer": answer(Question.read(form))})
-            except BadField as error:
-                pipe.send({"field": error.field, "problem": error.sentence})
+                with move_on_after(_LIMIT):
+                    found = await to_process.run_sync(work, *given, cancellable=True)
+                    response = JSONResponse(found, status_code=422 if "field" in found else 200)
+            except BrokenWorkerProcess:  # ended by the system, for want of memory
+                response = _problem(503, "The computation ended without an answer: type more moderate numbers.")
+        both.cancel_scope.cancel()
+    return response
 
 
-def _end_with_parent(parent: int) -> None:
-    import time
-
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(0)
-
-
-class _Worker:
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._ready = False
-
-    async def ask(self, form: dict[str, Any], wanted: Callable[[], Awaitable[bool]], limit: float) -> Any:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + limit
-        if not self._ready:
-            await self._arrival(wanted, end)
-            self._pipe.recv()
-            self._ready = True
-        self._pipe.send(form)
-        await self._arrival(wanted, end)
-        return self._pipe.recv()
-
-    async def _arrival(self, wanted: Callable[[], Awaitable[bool]], end: float) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._pipe.poll():
-            if not self._process.is_alive():
-                raise EOFError
-            if not await wanted():
-                end = min(end, loop.time() + _GRACE)
-                wanted = _nobody
-            if loop.time() > end:
-                raise Stopped
-            await asyncio.sleep(_POLL)
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
-
-
-async def _nobody() -> bool:
-    return True  # it was asked already: the grace counts from then
-
-
-class AnswerPool:
-    """A few worker processes; each computes one answer at a time and is replaced when it had to be stopped."""
-
-    def __init__(self, count: int = 2, *, most_waiting: int = 32, limit: float = 120.0) -> None:
-        self._idle = [_Worker() for _ in range(count)]
-        self._free = asyncio.Semaphore(count)
-        self._waiting, self._most_waiting, self._limit = 0, most_waiting, limit
-        self._all = set(self._idle)
-
-    async def ask(self, form: dict[str, Any], wanted: Callable[[], Awaitable[bool]]) -> Any:
-        """The answer to a form. `wanted` tells whether somebody still waits; if not, or too late: `Stopped`."""
-        if self._waiting >= self._most_waiting:
-            raise Busy
-        self._waiting += 1
-        try:
-            async with self._worker(wanted) as worker:
-                return await worker.ask(form, wanted, self._limit)
-        finally:
-            self._waiting -= 1
-
-    @contextlib.asynccontextmanager
-    async def _worker(self, wanted: Callable[[], Awaitable[bool]]) -> AsyncIterator[_Worker]:
-        async with self._free:
-            if not await wanted():
-                raise Stopped
-            worker = self._idle.pop()
-            try:
-                yield worker
-            except BaseException:  # stopped in the middle: its next answer would be to the wrong question
-                self._all.discard(worker)
-                worker.stop()
-                worker = _Worker()
-                self._all.add(worker)
-                raise
-            finally:
-                self._idle.append(worker)
-
-    def close(self) -> None:
-        """End all workers."""
-        for worker in self._all:
-            worker.stop()
-        self._all.clear()
+async def _start_processes() -> None:
+    """Starts the processes, so that the first answer need not wait for them."""
+    async with create_task_group() as starting:
+        for _ in range(_AT_ONCE):
+            starting.start_soon(to_process.run_sync, answer_form, {})
 
 
 # -- the server of the calculator -------------------------------------------------------------------------------------
@@ -183,8 +93,8 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Content-Security-Policy": _POLICY,
 }
-_RETRY: Final = 2  # seconds after which to ask again
 _STATIC: Final = {"app.js": "text/javascript", "audit.js": "text/javascript", "app.css": "text/css"}
 
 
@@ -223,47 +133,38 @@ class _OnlyHere:
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            present = {name for name, _ in message["headers"]}
-            extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-            message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
-            if b"content-security-policy" not in present:
-                message["headers"].append((b"content-security-policy", _POLICY.encode()))
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return sending
 
 
 def _refusal(scope: Scope) -> str | None:
-    headers: dict[bytes, list[bytes]] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.lower(), []).append(value)
-    hosts = headers.get(b"host", [])
+    headers = Headers(scope=scope)
     port = scope["server"][1] if scope.get("server") else None
-    allowed = {f"{name}:{port}" for name in _NAMES}
-    if len(hosts) != 1 or hosts[0].decode("latin-1") not in allowed:
+    allowed = [f"{name}:{port}" for name in _NAMES]
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or hosts[0] not in allowed:
         return "This page answers only to its own address on this machine.\n"
-    if any(
-        origin.decode("latin-1") not in {f"http://{host}" for host in allowed} for origin in headers.get(b"origin", [])
-    ):
-        return "Another page asked for this one, which is not allowed.\n"
-    if any(site in (b"cross-site", b"same-site") for site in headers.get(b"sec-fetch-site", [])) and (
-        scope["method"] != "GET" or headers.get(b"sec-fetch-mode") != [b"navigate"]
-    ):
+    asked_by_others = any(site in ("cross-site", "same-site") for site in headers.getlist("sec-fetch-site"))
+    followed = scope["method"] == "GET" and headers.getlist("sec-fetch-mode") == ["navigate"]  # a link to us
+    if (asked_by_others and not followed) or set(headers.getlist("origin")) - {f"http://{host}" for host in allowed}:
         return "Another page asked for this one, which is not allowed.\n"
     return None
 
 
-def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
+def make_app(folder: Path | None = None) -> ASGIApp:
     """The application: the calculator, and the audits below `folder` where one is given."""
-    pool: list[AnswerPool] = []
+    at_once = CapacityLimiter(_AT_ONCE)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        pool.append(AnswerPool(workers))
-        try:
+        async with create_task_group() as beside:
+            beside.start_soon(_start_processes)
             yield
-        finally:
-            pool.pop().close()
+            beside.cancel_scope.cancel()
 
     async def calculator(request: Request) -> Response:
         return HTMLResponse(calculator_page(audits=folder is not None))
@@ -279,19 +180,7 @@ def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return _problem(415, "Ask with application/json.")
         form = await _form(request)
-        if isinstance(form, Response):
-            return form
-        try:
-            found = await pool[0].ask(form, _waits(request))
-        except Busy:
-            refused = _problem(503, "Too many questions at once: this one is asked again soon.")
-            refused.headers["Retry-After"] = str(_RETRY)
-            return refused
-        except Stopped:
-            return _problem(503, "The computation was stopped.")
-        except EOFError:
-            return _problem(503, "The computation ended without an answer: type more moderate numbers.")
-        return JSONResponse(found, status_code=200 if "answer" in found else 422)
+        return form if isinstance(form, Response) else await _computed(request, at_once, answer_form, form)
 
     async def drop(request: Request) -> Response:
         return HTMLResponse(drop_page(audits=folder is not None))
@@ -311,12 +200,8 @@ def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
             refused = await _kept(request, file)
             if refused is not None:
                 return refused
-            given = {"file": str(file), "columns": columns, "target": request.query_params.get("target", "")}
-            try:
-                found = await pool[0].ask(given, _waits(request))
-            except (Busy, Stopped, EOFError):
-                return _problem(503, "The audit was stopped: too much work, or another file was dropped.")
-        return JSONResponse(found)
+            target = request.query_params.get("target", "")
+            return await _computed(request, at_once, audit_file, file, columns, target)
 
     def audits(request: Request) -> Response:
         return HTMLResponse(audits_page(find_audits(_folder(folder))))
@@ -348,13 +233,6 @@ def _folder(folder: Path | None) -> Path:
     if folder is None:
         raise HTTPException(404)
     return folder
-
-
-def _waits(request: Request) -> Callable[[], Awaitable[bool]]:
-    async def waits() -> bool:
-        return not await request.is_disconnected()
-
-    return waits
 
 
 async def _form(request: Request) -> dict[str, Any] | Response:
