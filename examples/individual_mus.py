@@ -24,7 +24,7 @@ RUNS = [
 
 def main(folder: str = "audit-individual") -> None:
     audited = run_audit(make_config({"task": "digits", "runs": RUNS, "attacks": ["glir"], "seed": 1, "out": folder}))
-    written = write_report(audited, folder, candidates=audited.candidates)
+    written = write_report(audited, folder)
     for run in audited.runs:
         who = [one for one in audited.candidates[run.name] if one.member and one.own_mu is not None]
         least = sorted(who, key=lambda one: one.own_mu, reverse=True)[:3]

@@ -55,14 +55,6 @@ def chance(probability: float) -> str:
     return "below 0.01%" if probability < 1.0e-4 else percent(probability, "up")
 
 
-def is_rate(key: str) -> bool:
-    """Whether the key of a result is a number from 0 to 1: a rate in words has no place on an axis."""
-    try:
-        return 0.0 <= float(key) <= 1.0
-    except ValueError:
-        return False
-
-
 def interval(lower: float, upper: float, *, share: bool) -> str:
     """ "8.1% to 14.1%" or "0.678 to 0.722", rounded outwards."""
     write = percent if share else number

@@ -490,7 +490,7 @@ def _form() -> Html:
     presets += [tag("option", name, value=name) for name in PRESETS]
     return tag(
         "form",
-        _labelled("preset", "Preset", tag("select", *presets, id="preset")),
+        labelled("preset", "Preset", tag("select", *presets, id="preset")),
         tag(
             "fieldset",
             tag("legend", "The run"),
@@ -512,7 +512,12 @@ def _form() -> Html:
             "fieldset",
             tag("legend", "Which record, against whom"),
             _select("record", _RECORDS),
-            _labelled("susceptibility", "Susceptibility", _input("susceptibility"), wrapper="field k-box"),
+            labelled(
+                "susceptibility",
+                "Susceptibility",
+                text_input("susceptibility", name="susceptibility", inputmode="decimal"),
+                wrapper="field k-box",
+            ),
             _box("attacker_knows", "The share of the other members whose records the attacker holds, from 0 to 1."),
         ),
         tag(
@@ -595,12 +600,12 @@ def _copied(identifier: str) -> Html:
     return tag("div", tag("pre", tag("code", id=identifier), tabindex="0"), button, class_="copybox")
 
 
-def _labelled(name: str, label: str, *children: Html, wrapper: str = "field") -> Html:
-    return tag("div", tag("label", label, for_=name), *children, class_=wrapper, data_field=name)
+def labelled(name: str, label: str, *children: Html | None, wrapper: str = "field") -> Html:
+    return tag("div", tag("label", label, for_=name), *children, class_=wrapper)
 
 
-def _input(name: str, **more: Any) -> Html:
-    return tag("input", type="text", inputmode="decimal", id=name, name=name, spellcheck="false", **more)
+def text_input(identifier: str, **more: Any) -> Html:
+    return tag("input", type="text", id=identifier, spellcheck="false", **more)
 
 
 def _box(name: str, hint: str | None = None) -> Html:
@@ -608,43 +613,27 @@ def _box(name: str, hint: str | None = None) -> Html:
     described = f"{name}-problem" + (f" {name}-hint" if hint else "")
     slider = None
     if name in _SCALES:
-        slider = tag(
-            "input",
-            type="range",
-            id=f"{name}-slider",
-            min=0,
-            max=1000,
-            value=0,
-            aria_label=f"{FIELDS[name]}, slider",
-            data_slider=name,
-        )
-    return tag(
-        "div",
-        tag("label", FIELDS[name], for_=name),
-        _input(name, aria_describedby=described),
+        words = f"{FIELDS[name]}, slider"
+        place = {"min": 0, "max": 1000, "value": 0, "data_slider": name}
+        slider = tag("input", type="range", id=f"{name}-slider", aria_label=words, **place)
+    return labelled(
+        name,
+        FIELDS[name],
+        text_input(name, name=name, inputmode="decimal", aria_describedby=described),
         slider,
         tag("p", hint, id=f"{name}-hint", class_="hint") if hint else None,
-        tag("p", id=f"{name}-problem", class_="problem", hidden=True),
-        class_="field",
-        data_field=name,
+        _problem(name),
     )
 
 
 def _select(name: str, options: dict[str, str]) -> Html:
-    return tag(
-        "div",
-        tag("label", FIELDS[name], for_=name),
-        tag(
-            "select",
-            *(tag("option", text, value=value) for value, text in options.items()),
-            id=name,
-            name=name,
-            aria_describedby=f"{name}-problem",
-        ),
-        tag("p", id=f"{name}-problem", class_="problem", hidden=True),
-        class_="field wide",
-        data_field=name,
-    )
+    choices = [tag("option", text, value=value) for value, text in options.items()]
+    select = tag("select", *choices, id=name, name=name, aria_describedby=f"{name}-problem")
+    return labelled(name, FIELDS[name], select, _problem(name), wrapper="field wide")
+
+
+def _problem(name: str) -> Html:
+    return tag("p", id=f"{name}-problem", class_="problem", hidden=True)
 
 
 def _radios(name: str, legend: str, options: dict[str, str]) -> Html:
@@ -658,5 +647,4 @@ def _radios(name: str, legend: str, options: dict[str, str]) -> Html:
         class_="radios",
         role="radiogroup",
         aria_labelledby=f"{name}-legend",
-        data_field=name,
     )

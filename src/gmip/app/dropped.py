@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmip import auditing
-from gmip._html import Html, join, tag
+from gmip._html import tag
 from gmip._tables import SUFFIXES, is_parquet, pieces, read_columns
-from gmip.app.calculator import frame
+from gmip.app.calculator import frame, labelled, text_input
 from gmip.auditing.sources.table_sources import TableFile
 from gmip.errors import GmipError, InvalidArgument
 from gmip.report.card import card_html
@@ -65,13 +65,9 @@ def drop_page(*, audits: bool) -> str:
         id="zone",
         for_="file",
     )
-    choices: list[Html] = [
-        tag(
-            "div",
-            tag("label", words, for_=f"role-{role}"),
-            tag("select", tag("option", "automatic", value=""), id=f"role-{role}", data_role=role),
-            class_="field",
-        )
+    automatic = tag("option", "automatic", value="")
+    choices = [
+        labelled(f"role-{role}", words, tag("select", automatic, id=f"role-{role}", data_role=role))
         for role, words in ROLES.items()
     ]
     form = tag(
@@ -80,18 +76,13 @@ def drop_page(*, audits: bool) -> str:
             "fieldset",
             tag("legend", "Columns"),
             *choices,
-            tag(
-                "div",
-                tag("label", "Members are called", for_="member-value"),
-                tag("input", type="text", id="member-value", placeholder="1, yes, train ...", spellcheck="false"),
-                class_="field",
-            ),
+            labelled("member-value", "Members are called", text_input("member-value", placeholder="1, yes, train ...")),
         ),
         tag(
             "fieldset",
             tag("legend", "Target"),
-            _share("target-tpr", "Members found, at most", "0.05"),
-            _share("target-fpr", "at false alarms of", "0.01"),
+            labelled("target-tpr", "Members found, at most", text_input("target-tpr", value="0.05")),
+            labelled("target-fpr", "at false alarms of", text_input("target-fpr", value="0.01")),
         ),
         id="columns",
         hidden=True,
@@ -119,8 +110,3 @@ def drop_page(*, audits: bool) -> str:
         audits=audits,
         script="audit.js",
     )
-
-
-def _share(name: str, label: str, value: str) -> Html:
-    box = tag("input", type="text", inputmode="decimal", id=name, value=value, spellcheck="false")
-    return join(tag("div", tag("label", label, for_=name), box, class_="field"))

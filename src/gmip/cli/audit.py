@@ -222,7 +222,7 @@ def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, ReportF
         read = TableFile(table, path)
         source = read if planted is None else planted.checked(read)
         result = auditing.audit_sources([source], by, title=title, command=asked.typed, watch=watch)
-        return result, report.write_report(result, asked.out, candidates=result.candidates)
+        return result, report.write_report(result, asked.out)
 
 
 def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, ReportFiles]:
@@ -237,7 +237,7 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, ReportFiles]:
             except KeyboardInterrupt:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
-        return result, report.write_report(result, config.out, candidates=result.candidates)
+        return result, report.write_report(result, config.out)
 
 
 def _config(asked: AuditSettings) -> AuditConfig:
@@ -312,7 +312,7 @@ def print_audit(result: AuditResult, written: ReportFiles) -> None:
 
     several = len(result.runs) > 1
     if several:
-        print("\n".join([answer_words.ship(result).words, "", *card.runs_text(result), ""]))
+        print("\n".join([answer_words.ship(result)[1], "", *card.runs_text(result), ""]))
     for one in result.runs:
         if several:
             print(f"--- {one.name}")

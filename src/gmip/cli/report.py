@@ -93,7 +93,7 @@ def report(asked: ReportSettings) -> None:
         raise BadRequest("applies to --for only", argument="--fewest", remedy="add --for release")
     written = None if out is None else reports.write_report(result, out)
     if len(audits) > 1:
-        print("\n".join([answer_words.ship(result).words, "", *card.runs_text(result)]))
+        print("\n".join([answer_words.ship(result)[1], "", *card.runs_text(result)]))
     if written is not None:
         print(f"Report: {written.html}")
         print(f"To share: {written.shared}")

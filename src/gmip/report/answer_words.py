@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.attacks.attack_table import ATTACKS
@@ -12,6 +12,7 @@ from gmip.auditing.schema import (
     AttackOutcome,
     AuditResult,
     ClaimedCurve,
+    ConclusionKind,
     Estimate,
     GroupOutcome,
     RunAudit,
@@ -314,24 +315,18 @@ def guaranteed(run: RunAudit) -> str:
 # -- several runs -----------------------------------------------------------------------------------------------------
 
 
-class Recommendation(NamedTuple):
-    """Which of several runs to ship, and why; `run` None: none of them."""
-
-    run: RunAudit | None
-    words: str
-
-
-def ship(result: AuditResult) -> Recommendation:
-    """The most accurate run that is guaranteed; else which one passes the attacks."""
+def ship(result: AuditResult) -> tuple[ConclusionKind, str]:
+    """Which of several runs to ship, and the best verdict of any: the most accurate one that is guaranteed, else which
+    one passes the attacks."""
     kept = [run for run in result.runs if run.conclusion.kind == "guaranteed"]
     if kept:
         best = max(kept, key=lambda run: run.facts.test_accuracy or 0.0)
         share = best.facts.test_accuracy
         most = ", the highest of the guaranteed runs" if len(kept) > 1 else ""
         accuracy = "" if share is None else f", with {percent(share, 'nearest')} test accuracy{most}"
-        return Recommendation(best, f"Ship {best.name!r}: its target is {guaranteed(best)}{accuracy}.")
+        return "guaranteed", f"Ship {best.name!r}: its target is {guaranteed(best)}{accuracy}."
     passing = [run for run in result.runs if run.conclusion.kind == "passes"]
     if not passing:
-        return Recommendation(None, "Ship none of these runs: none is guaranteed, and none passes the attacks.")
+        return "fails", "Ship none of these runs: none is guaranteed, and none passes the attacks."
     best = max(passing, key=lambda run: run.facts.test_accuracy or 0.0)
-    return Recommendation(None, f"No run is guaranteed. {best.name!r} passes the attacks, which is no guarantee.")
+    return "passes", f"No run is guaranteed. {best.name!r} passes the attacks, which is no guarantee."

@@ -174,7 +174,7 @@ def _with_exact(curve: Curve, exact: Mapping[str, float]) -> tuple[Array, Array]
 
 def _updated(known: Mapping[float, T], exact: Mapping[str, T]) -> dict[float, T]:
     """What is known at rates, with what is known exactly at rates that are written as strings."""
-    found = {float(key): value for key, value in exact.items() if _numbers.is_rate(key)}
+    found = {float(key): value for key, value in exact.items()}
     near = {x for x in known for rate in found if math.isclose(x, rate, rel_tol=1.0e-9)}
     return {x: value for x, value in known.items() if x not in near} | found
 

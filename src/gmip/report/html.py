@@ -374,11 +374,9 @@ def _notes(*runs: RunAudit) -> Html | None:
 
 def _shipped(result: AuditResult) -> Html:
     """Which of several runs to ship."""
-    shipped = answer_words.ship(result)
-    kept = card.VERDICTS["guaranteed" if shipped.run is not None else "fails"]
-    if shipped.run is None and any(run.conclusion.kind == "passes" for run in result.runs):
-        kept = card.VERDICTS["passes"]
-    words = tag("p", card.icon(kept), shipped.words, class_="headline ship")
+    kind, said = answer_words.ship(result)
+    kept = card.VERDICTS[kind]
+    words = tag("p", card.icon(kept), said, class_="headline ship")
     return tag("div", words, class_=f"verdict tone-{kept.tone}")
 
 
@@ -594,7 +592,7 @@ def _repeat(result: AuditResult) -> Html:
 def to_card(result: AuditResult) -> str:
     """The card and the curves as HTML; no record and no folder is named."""
     one = len(result.runs) == 1
-    words = card.card_text(result.runs[0]) if one else [answer_words.ship(result).words, "", *card.runs_text(result)]
+    words = card.card_text(result.runs[0]) if one else [answer_words.ship(result)[1], "", *card.runs_text(result)]
     figure = run_figure(result.runs[0], "") if one else overview_figure(result, "")
     label = "Members found against false alarms"
     drawing = picture(figure.series, label=label, lowest=figure.lowest, unmeasured=figure.first_measured)

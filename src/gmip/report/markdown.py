@@ -29,7 +29,7 @@ def to_markdown(result: AuditResult) -> str:
     if several:
         parts += [
             "## Which run to ship",
-            plain(answer_words.ship(result).words),
+            plain(answer_words.ship(result)[1]),
             fenced("\n".join(card.runs_text(result))),
         ]
     for run in result.runs:

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gmip._io import make_folder, read_if_there, sha256, write
-from gmip._validate import did_you_mean, fields_at, listed
-from gmip.auditing.schema import FORMAT, VERSION, AuditResult, Candidate, Candidates, RunAudit
+from gmip._validate import did_you_mean, fields_at
+from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
 from gmip.errors import FileError, InvalidArgument
 from gmip.report import answer_words, card, check_words, sentences
 from gmip.report.html import to_html, to_summary
@@ -30,7 +30,7 @@ RESULT = "result.json"
 SHARED = "report-to-share.html"
 SUMMARY = "summary.html"
 _ROWS = 65_536  # of a CSV that are written at a time
-_OPTIONAL = ("group", "own_mu")  # columns that not every audit has
+_GROUP = ("group", "members", "non_members")
 _CHECKSUM = "checksum"  # in result.json, of all else in it
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # line breaks and tabs too: what follows could begin a cell
 _INVISIBLE = ("Z", "C")  # categories of characters (spaces, marks of direction) that a spreadsheet may drop
@@ -51,17 +51,14 @@ class ReportFiles:
     csv: tuple[Path, ...] = ()
 
 
-def write_report(
-    result: AuditResult, folder: str | PathLike[str], *, candidates: Mapping[str, Sequence[Candidate]] | None = None
-) -> ReportFiles:
+def write_report(result: AuditResult, folder: str | PathLike[str]) -> ReportFiles:
     """Writes report.html and result.json; report-to-share.html, report.md and summary.html, which name no record and no
-    file; for each run with groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
+    file; for each run with groups groups-<run>.csv, and for each run whose candidates came with the result
+    exposed-<run>.csv. A result that was read from result.json has none: files of an earlier report of it stay.
 
     Parameters
     ----------
     folder : made if it is not there; files of an earlier report are replaced, those of another audit removed.
-    candidates : name of a run -> its candidates, as they shall stand in the file; None: those that came with the result
-        of an audit. A result that was read from result.json has none, and files of an earlier report stay as they are.
 
     Guarantees
     ----------
@@ -70,16 +67,13 @@ def write_report(
     cell for a formula: a string that begins like one gets a leading apostrophe, and control characters are spelled out.
     """
     target = Path(folder)
-    if candidates is None:
-        known = {run.name for run in result.runs}
-        candidates = {run: records for run, records in result.candidates.items() if run in known}
-    names = _csv_names("exposed", result, candidates)
-    contents = {names[run]: _csv(run, records) for run, records in candidates.items()}
-    grouped = {run.name: _group_rows(run) for run in result.runs if run.groups}
-    group_names = _csv_names("groups", result, grouped)
-    for run, rows in grouped.items():
-        cells = ([_cell(run, name, value) for name, value in row.items()] for row in rows)
-        contents[group_names[run]] = _csv_text(list(rows[0]), cells)
+    known = [run.name for run in result.runs]
+    tables = {run: records.columns for run, records in result.candidates.items() if run in known}
+    names = _csv_names("exposed", tables)
+    contents = {names[run]: _csv(run, columns) for run, columns in tables.items()}
+    grouped = {run.name: _group_columns(run) for run in result.runs if run.groups}
+    group_names = _csv_names("groups", grouped)
+    contents |= {group_names[run]: _csv(run, columns) for run, columns in grouped.items()}
     texts = {
         SHARED: to_html(shareable(result), shared=True),
         SUMMARY: to_summary(result),
@@ -113,8 +107,8 @@ def _former(folder: Path, result: AuditResult) -> set[str]:
         return set()
     if _json(old) == _json(result):
         return set()
-    runs = {run.name: run for run in old.runs}
-    return {name for kind in ("exposed", "groups") for name in _csv_names(kind, old, runs).values()}
+    runs = [run.name for run in old.runs]
+    return {name for kind in ("exposed", "groups") for name in _csv_names(kind, runs).values()}
 
 
 def _json(result: AuditResult) -> str:
@@ -129,29 +123,21 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return sha256(json.dumps(content, sort_keys=True))
 
 
-def _group_rows(run: RunAudit) -> list[dict[str, Any]]:
-    """All with the same keys."""
-    keys = list(dict.fromkeys(key for one in run.groups for key in one.tpr_at))
-    rows = []
-    for one in run.groups:
-        row: dict[str, Any] = {"group": one.group, "members": one.members, "non_members": one.non_members}
-        for name, found in (("auc", one.auc), *((f"tpr_at_{key}", one.tpr_at.get(key)) for key in keys)):
-            for end, of in (("value", name), ("lower", f"{name}_lower"), ("upper", f"{name}_upper")):
-                row[of] = None if found is None else getattr(found, end)
-        rows.append(row | {"mu_lower": one.mu_lower})
-    return rows
+def _group_columns(run: RunAudit) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in run.groups] for name in _GROUP}
+    measured = {"auc": [one.auc for one in run.groups]}
+    for key in dict.fromkeys(key for one in run.groups for key in one.tpr_at):
+        measured[f"tpr_at_{key}"] = [one.tpr_at.get(key) for one in run.groups]
+    for name, found in measured.items():
+        for end, of in (("value", name), ("lower", f"{name}_lower"), ("upper", f"{name}_upper")):
+            columns[of] = [None if one is None else getattr(one, end) for one in found]
+    return columns | {"mu_lower": [one.mu_lower for one in run.groups]}
 
 
-def _csv_names(kind: str, result: AuditResult, candidates: Mapping[str, object]) -> dict[str, str]:
-    known = [run.name for run in result.runs]
+def _csv_names(kind: str, runs: Iterable[str]) -> dict[str, str]:
+    """Run -> the name of a file, each once whatever the case of its letters."""
     names: dict[str, str] = {}
-    for run in candidates:
-        if run not in known:
-            raise InvalidArgument(
-                f"names the run {run!r}, which is not in the result{did_you_mean(run, known)}",
-                argument="candidates",
-                remedy=f"use {listed([repr(name) for name in dict.fromkeys(known)], 'or')}",
-            )
+    for run in runs:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run).strip("-.")[:80] or "run"
         name, again = f"{kind}-{stem}.csv", 2
         while name.lower() in {taken.lower() for taken in names.values()}:
@@ -162,28 +148,16 @@ def _csv_names(kind: str, result: AuditResult, candidates: Mapping[str, object])
 
 def exposed_names(result: AuditResult) -> dict[str, str]:
     """Run -> the name of the file with its candidates, where they were written."""
-    return _csv_names("exposed", result, {run.name: () for run in result.runs})
+    return _csv_names("exposed", [run.name for run in result.runs])
 
 
-def _csv(run: str, records: Sequence[Candidate]) -> bytes:
-    if isinstance(records, Candidates):
-        columns = records.columns
-    else:
-        names = [
-            name
-            for name in Candidate._fields
-            if name not in _OPTIONAL or any(getattr(record, name) is not None for record in records)
-        ]
-        columns = {name: [getattr(record, name) for record in records] for name in names}
-    cells = [_column(run, name, values, len(records)) for name, values in columns.items()]
-    return _csv_text(list(columns), zip(*cells, strict=True))
-
-
-def _csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+def _csv(run: str, columns: Mapping[str, Sequence[Any] | None]) -> bytes:
     """Some rows at a time: a table of a million records does not fit into memory many times over."""
+    length = max((len(values) for values in columns.values() if values is not None), default=0)
+    rows = zip(*(_column(run, name, values, length) for name, values in columns.items()), strict=True)
     parts: list[bytes] = []
-    rows = itertools.chain([header], rows)
-    while some := list(itertools.islice(rows, _ROWS)):
+    lines = itertools.chain([tuple(columns)], rows)
+    while some := list(itertools.islice(lines, _ROWS)):
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows(some)
         parts.append(text.getvalue().encode("utf-8", "backslashreplace"))

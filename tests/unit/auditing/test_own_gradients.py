@@ -79,7 +79,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     assert all(record.own_mu == by_id[int(record.id)] for record in one.exposed)
     assert own.median_mu == np.median([by_id[i] for i in trace.members.tolist()])
     assert own.claimed_mu == pytest.approx(gmip.account(list(trace.runs()), notion="gdp").equivalent_mu())
-    write_report(audited, tmp_path / "report", candidates=audited.candidates)
+    write_report(audited, tmp_path / "report")
     lines = (tmp_path / "report" / f"exposed-{one.name}.csv").read_text().splitlines()
     cells = lines[1].split(",")
     assert lines[0].endswith(",own_mu") and float(cells[-1]) == by_id[int(cells[0])]
