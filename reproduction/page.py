@@ -67,7 +67,6 @@ def _tally(sections: Sequence[Section]) -> str:
 
 def _section(section: Section) -> Html:
     experiment, outcome, name = section.experiment, section.outcome, section.outcome.experiment
-    marks = {kind: tag("span", kind, class_=f"mark tone-{tone}") for kind, tone in _TONES.items()}
     notes = _notes(section)
     return tag(
         "section",
@@ -75,7 +74,7 @@ def _section(section: Section) -> Html:
         tag("p", tag("strong", f"{experiment.paper}. "), experiment.claim),
         tag("ul", *(tag("li", note) for note in notes)) if notes else None,
         *(tag("figure", drawn, class_="sheet") for drawn in section.figures),
-        *(table_html(each, name, f"claims-{i}", marks=marks) for i, each in enumerate(_claim_tables(outcome.claims))),
+        *(table_html(each, name, f"claims-{i}") for i, each in enumerate(_claim_tables(outcome.claims))),
         tag("details", tag("summary", "The numbers"), table_html(outcome.table, name, "numbers"))
         if outcome.table.rows
         else None,
@@ -116,7 +115,14 @@ def _claim_tables(claims: Sequence[Claim]) -> list[Table]:
         Table(
             caption,
             ("Claim", said, "Measured here", "Verdict", "In words"),
-            tuple(tuple(map(Cell, (c.what, c.published, c.measured, c.verdict, c.words))) for c in mine),
+            tuple(
+                (
+                    *map(Cell, (c.what, c.published, c.measured)),
+                    Cell(c.verdict, tone=_TONES.get(c.verdict)),
+                    Cell(c.words),
+                )
+                for c in mine
+            ),
             frozenset(range(5)),
         )
         for caption, said, mine in kinds

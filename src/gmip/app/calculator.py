@@ -515,7 +515,7 @@ def _form() -> Html:
             labelled(
                 "susceptibility",
                 "Susceptibility",
-                text_input("susceptibility", name="susceptibility", inputmode="decimal"),
+                text_input("susceptibility", name="susceptibility"),
                 wrapper="field k-box",
             ),
             _box("attacker_knows", "The share of the other members whose records the attacker holds, from 0 to 1."),
@@ -604,8 +604,8 @@ def labelled(name: str, label: str, *children: Html | None, wrapper: str = "fiel
     return tag("div", tag("label", label, for_=name), *children, class_=wrapper)
 
 
-def text_input(identifier: str, **more: Any) -> Html:
-    return tag("input", type="text", id=identifier, spellcheck="false", **more)
+def text_input(identifier: str, inputmode: str = "decimal", **more: Any) -> Html:
+    return tag("input", type="text", inputmode=inputmode, id=identifier, spellcheck="false", **more)
 
 
 def _box(name: str, hint: str | None = None) -> Html:
@@ -619,7 +619,7 @@ def _box(name: str, hint: str | None = None) -> Html:
     return labelled(
         name,
         FIELDS[name],
-        text_input(name, name=name, inputmode="decimal", aria_describedby=described),
+        text_input(name, name=name, aria_describedby=described),
         slider,
         tag("p", hint, id=f"{name}-hint", class_="hint") if hint else None,
         _problem(name),

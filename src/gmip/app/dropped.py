@@ -76,7 +76,11 @@ def drop_page(*, audits: bool) -> str:
             "fieldset",
             tag("legend", "Columns"),
             *choices,
-            labelled("member-value", "Members are called", text_input("member-value", placeholder="1, yes, train ...")),
+            labelled(
+                "member-value",
+                "Members are called",
+                text_input("member-value", "text", placeholder="1, yes, train ..."),
+            ),
         ),
         tag(
             "fieldset",

@@ -25,11 +25,10 @@ from gmip.accounting.account import account
 from gmip.auditing.schema import AuditResult, ClaimedCurve, Frozen, RunAudit
 from gmip.errors import InvalidArgument
 from gmip.report import answer_words, card, check_words, sentences, tables
-from gmip.report.html import asset, page, table_html, to_html, to_summary
-from gmip.report.html import bullets as bullets_html
-from gmip.report.markdown import bullets, plain, table_markdown, to_markdown
+from gmip.report.html import asset, blocks_html, page, to_html, to_summary
+from gmip.report.markdown import blocks_markdown, plain, to_markdown
 from gmip.report.share import FEWEST, shareable
-from gmip.report.tables import Cell, Table, table_of
+from gmip.report.tables import Block, Cell, Table, table_of
 from gmip.report.write import RESULT, cases
 
 Form = Literal["release", "dpia", "registry", "model-card", "sarif"]
@@ -171,10 +170,10 @@ _BY_HAND: Final = "(by hand)"
 
 @dataclass(frozen=True)
 class _Section:
-    """A heading and what stands below it: a string is a paragraph, a list is bullets."""
+    """A heading and what stands below it."""
 
     title: str
-    parts: tuple[str | list[str] | Table, ...]
+    blocks: tuple[Block, ...]
 
 
 def to_dpia(result: AuditResult, *, as_html: bool = False) -> str:
@@ -195,7 +194,7 @@ def to_dpia(result: AuditResult, *, as_html: bool = False) -> str:
         _sources(),
     ]
     numbered = [
-        _Section(f"{number}. {one.title}" if number < len(sections) else one.title, one.parts)
+        _Section(f"{number}. {one.title}" if number < len(sections) else one.title, one.blocks)
         for number, one in enumerate(sections, 1)
     ]
     title = f"Membership inference: {result.title}"
@@ -268,7 +267,7 @@ def _attackers(result: AuditResult) -> _Section:
         for answer in run.answers
     }
     tried = {answer.sees for run in result.runs for answer in run.answers}
-    parts: list[str | list[str] | Table] = []
+    parts: list[Block] = []
     if in_life:
         caption = f"Members found at {_rates(result)} false alarms"
         parts = [f"{caption}:", _by_run(result, "Attacker sees", caption, found), list(in_life.values())]
@@ -336,7 +335,7 @@ def _guarantee(result: AuditResult) -> _Section:
             cells[name] = Cell(f"{cells[name].text}; {text}" if name in cells else text)
         return cells
 
-    parts: list[str | list[str] | Table] = [_said(result, words)]
+    parts: list[Block] = [_said(result, words)]
     if any(run.claims for run in result.runs):
         caption = f"Members found at {_rates(result)} false alarms"
         parts += [f"{caption}, and the numbers of what each assumes:", _by_run(result, "What holds", caption, claims)]
@@ -363,7 +362,7 @@ def _sampling(result: AuditResult) -> _Section:
 
 
 def _measures(result: AuditResult) -> _Section:
-    parts: list[str | list[str] | Table] = [_said(result, lambda run: [f"Next step: {card.next_step(run)[0]}"])]
+    parts: list[Block] = [_said(result, lambda run: [f"Next step: {card.next_step(run)[0]}"])]
     for run in result.runs:
         if tables.ways_table(run).rows:
             parts += [f"{run.name}:"] if len(result.runs) > 1 else []
@@ -397,24 +396,15 @@ def _sources() -> _Section:
 def _markdown(title: str, sections: list[_Section]) -> str:
     blocks = [f"# {plain(title)}"]
     for one in sections:
-        blocks.append(f"## {one.title}")
-        for part in one.parts:
-            if isinstance(part, Table):
-                blocks.append(table_markdown(part))
-            else:
-                blocks.append(plain(part) if isinstance(part, str) else bullets(part))
-    return "\n\n".join(block for block in blocks if block) + "\n"
+        blocks += [f"## {one.title}", *blocks_markdown(one.blocks)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _html(title: str, sections: list[_Section]) -> str:
     body: list[Html | None] = [tag("h1", title)]
     for number, one in enumerate(sections, 1):
-        body.append(tag("h2", one.title))
-        for place, part in enumerate(one.parts):
-            if isinstance(part, Table):
-                body.append(table_html(part, f"part-{number}", str(place)) if part.rows else None)
-            else:
-                body.append(tag("p", part) if isinstance(part, str) else bullets_html(part) if part else None)
+        section = f"part-{number}"
+        body += [tag("h2", one.title, id=f"{section}-title"), *blocks_html(one.blocks, section, "block")]
     return page(title, tag("main", *body), style=asset("style.css"))
 
 

@@ -19,7 +19,7 @@ from gmip._curves import corners
 from gmip._html import Html, embedded_json, tag
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Role, Series, chart, classes, guessing, swatch
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve, NoiseCurve, RunAudit
 from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report import answer_words
 from gmip.report.answer_words import curve_name
@@ -454,11 +454,11 @@ def bars_html(run: RunAudit, key: str) -> Html:
     return scatter(box, *bars, across="Score", up="", label=f"The most exposed records: {names}.", note=note, id=key)
 
 
-def noise_html(run: RunAudit, key: str, accurate: Sequence[tuple[float, float, float, float]]) -> Html | None:
+def noise_html(
+    run: RunAudit, curve: NoiseCurve, key: str, accurate: Sequence[tuple[float, float, float, float]]
+) -> Html:
     """Noise against members found, by the accountant, and against accuracy: points (noise, value, lower, upper)."""
-    curve, goal = run.noise_curve, run.goal
-    if curve is None or len(curve.noise_std) < 2:
-        return None
+    goal = run.goal
     known = [one for one in accurate if one[0] <= max(curve.noise_std)]
     least = min(0.001, goal.fpr / 10)
     floor, largest = _BOX.height - _BOX.bottom, max(curve.noise_std)

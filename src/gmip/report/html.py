@@ -27,7 +27,7 @@ from gmip.report.figures import (
     shortened,
 )
 from gmip.report.share import shareable
-from gmip.report.tables import Cell, Table, plain_advice, price_notes, ways_table
+from gmip.report.tables import Block, Cell, Folded, Steps, Table, plain_advice, price_notes, ways_table
 
 # -- what our pages share ---------------------------------------------------------------------------------------------
 
@@ -85,7 +85,28 @@ def scroll(child: Html, named_by: str) -> Html:
     return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
 
 
-def table_html(table: Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
+def blocks_html(blocks: Sequence[Block], section: str, name: str) -> list[Html]:
+    """Blocks as a page shows them; ids within begin with `section` and `name`."""
+    found: list[Html | None] = []
+    for place, block in enumerate(blocks):
+        if isinstance(block, str):
+            found.append(tag("p", block))
+        elif isinstance(block, list):
+            found.append(bullets(block))
+        elif isinstance(block, Table):
+            found.append(table_html(block, section, f"{name}-{place}") if block.rows else None)
+        elif isinstance(block, Steps):
+            items = [tag("li", tag("p", text), command(copied)) for text, copied in block.items]
+            found.append(tag("ul", *items, class_="advice") if items else None)
+        elif isinstance(block, Folded):
+            inside = blocks_html(block.blocks, section, f"{name}-{place}")
+            found.append(folded(block.title, *inside, unfolded=block.unfolded) if inside else None)
+        else:
+            found.append(block())
+    return [one for one in found if one is not None]
+
+
+def table_html(table: Table, section: str, name: str) -> Html:
     """A table in a box that scrolls."""
     identifier = f"{section}-{name}"
 
@@ -100,7 +121,7 @@ def table_html(table: Table, section: str, name: str, marks: dict[str, Html] | N
         whole = bullets(cell.sentences) if len(cell.sentences) > 1 else _isolated(cell.text)
         if cell.name is not None:
             whole = tag("span", whole, data_name=f"{section}/{cell.name}")
-        return join((marks or {}).get(cell.text) or whole, *details)
+        return join(tag("span", cell.text, class_=f"mark tone-{cell.tone}") if cell.tone else whole, *details)
 
     head = [tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)]
     body = [
@@ -122,102 +143,76 @@ def _isolated(text: str) -> Html:
     return join(text) if text.isascii() else tag("bdi", text)
 
 
-# -- what to do about a run -------------------------------------------------------------------------------------------
-
-
-def advice_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    """Other advice, the ways to the target, and commands to copy."""
-    if not run.advice:
-        return [tag("p", "No recommendation.")]
-    ways = [one for one in run.advice if one.way is not None]
-    first, last = plain_advice(run)
-    commands = [
-        tag("li", tag("p", advice_words.NAMES[one.way.change]), command(copied))
-        for one in ways
-        if one.way is not None and (copied := advice_words.command(one, run)) is not None
-    ]
-    return [
-        _listed(run, first),
-        table_html(ways_table(run), key, "ways-table") if ways else None,
-        *(tag("p", note, class_="note") for note in price_notes(run)),
-        folded("Commands to copy", tag("ul", *commands, class_="advice commands")) if commands else None,
-        _listed(run, last),
-    ]
-
-
-def _listed(run: RunAudit, some: list[Advice]) -> Html | None:
-    items = []
-    for one in some:
-        copied = advice_words.command(one, run)
-        items.append(tag("li", tag("p", advice_words.text(one, run)), None if copied is None else command(copied)))
-    return tag("ul", *items, class_="advice") if items else None
-
-
-# -- what the page says about a run below the answer ------------------------------------------------------------------
-
-
-_CHECKED: Final = {
-    tables.CHECKED["failed"]: tag("span", tables.CHECKED["failed"], class_="mark tone-bad"),
-    tables.CHECKED["passed"]: tag("span", tables.CHECKED["passed"], class_="mark tone-plain"),
-}
+# -- what is said about a run below the answer ------------------------------------------------------------------------
 
 
 class Part(NamedTuple):
-    """A part of what the page says about a run, below the answer.
+    """A part of what a report says about a run, below the answer; Markdown has it without its drawings.
 
-    key : of its HTML id; name : in the contents of the page, "" for one that is not listed there; title : its heading,
-        which may depend on the run.
-    content : from the result, the run and the id of the run's section, which ids within the part begin with; nothing
+    key : of its HTML id; name : in the contents of the page; title : its heading.
+    content : from the result, the run and the id of the run's section, which ids within drawings begin with; nothing
         where the run has no such part.
     """
 
     key: str
     name: str
-    title: str | Callable[[RunAudit], str]
-    content: Callable[[AuditResult, RunAudit, str], list[Html | None]]
+    title: str
+    content: Callable[[AuditResult, RunAudit, str], list[Block]]
 
 
-def part_html(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html | None:
-    content = part.content(result, run, key)
-    if not content:
-        return None
-    heading = part.title if isinstance(part.title, str) else part.title(run)
-    return tag("section", tag("h3", heading, id=f"{key}-{part.key}-title"), *content, id=f"{key}-{part.key}")
-
-
-def _evidence(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+def _evidence(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
     if not run.attacks and not run.claims:
         return []
     figure = run_figure(run, f"{key}-figure")
+    title = "Members found against false alarms"
     return [
-        figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
-        folded("The curves in numbers", table_html(tables.curve_table(figure), key, "numbers")),
-        histogram_html(run, f"{key}-histogram"),
+        lambda: figure_html(figure, title=title, confidence=result.confidence),
+        lambda: folded("The curves in numbers", table_html(tables.curve_table(figure), key, "numbers")),
+        lambda: histogram_html(run, f"{key}-histogram"),
     ]
 
 
-def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
     if not run.groups:
         return []
     lines = [card.group_row(one, run) for one in run.groups]
     measured = [one for one in lines if one.found is not None]
-    table = table_html(tables.group_table(run), key, "groups-table")
-    drawn = card.forest(measured[:_SHOWN_GROUPS], run.goal, key, grouped=True)
-    small, few = len(lines) - len(measured), None
+    small, few = len(lines) - len(measured), []
     if small:
         which = f"{small} of {len(lines)} groups are" if measured else "Every group is"
-        few = tag("p", f"{which} too small to measure at {rate(run.goal.fpr)} false alarms.")
+        few.append(f"{which} too small to measure at {rate(run.goal.fpr)} false alarms.")
+    drawn = card.forest(measured[:_SHOWN_GROUPS], run.goal, key, grouped=True)
     return [
-        tag("p", sentences.groups(result, run)),
-        tag("div", drawn, class_="panel") if measured else None,
-        few,
-        folded(f"All {len(run.groups)} groups in numbers", table),
+        sentences.groups(result, run),
+        lambda: tag("div", drawn, class_="panel") if measured else None,
+        *few,
+        Folded(f"All {len(run.groups)} groups in numbers", [tables.group_table(run)]),
     ]
 
 
-def _noise(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    drawing = noise_html(run, f"{key}-noise-chart", _accuracies(run))
-    return [] if drawing is None else [drawing]
+def _advice(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
+    """Other advice, the ways to the target, and commands to copy."""
+    if not run.advice:
+        return ["No recommendation."]
+
+    def steps(some: list[Advice]) -> Steps:
+        return Steps([(advice_words.text(one, run), advice_words.command(one, run)) for one in some])
+
+    first, last = plain_advice(run)
+    commands = [
+        (advice_words.NAMES[one.way.change], copied)
+        for one in run.advice
+        if one.way is not None and (copied := advice_words.command(one, run)) is not None
+    ]
+    folded_ = Folded("Commands to copy", [Steps(commands)])
+    return [steps(first), ways_table(run), *price_notes(run), folded_, steps(last)]
+
+
+def _noise(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
+    curve = run.noise_curve
+    if curve is None or len(curve.noise_std) < 2:
+        return []
+    return [lambda: noise_html(run, curve, f"{key}-noise-chart", _accuracies(run))]
 
 
 def _accuracies(run: RunAudit) -> list[tuple[float, float, float, float]]:
@@ -236,62 +231,54 @@ def _accuracies(run: RunAudit) -> list[tuple[float, float, float, float]]:
     return found
 
 
-def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
+    own = sentences.individual(run)
+    said: list[Block] = [] if own is None else [own]
     if not run.exposed:
-        return []
+        return said
     shown = min(len(run.exposed), tables.SHOWN_RECORDS)
     left = len(run.exposed) - shown
     return [
-        tag(
-            "p",
-            "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
-            "record contains." + (f" {count(left)} more are in result.json." if left > 0 else ""),
-        ),
-        None if (own := sentences.individual(run)) is None else tag("p", own),
-        bars_html(run, f"{key}-bars"),
-        folded(f"The {shown} most exposed in numbers", table_html(tables.exposed_table(run), key, "exposed-table")),
+        "The members that are easiest to recognise as training data. Only identifiers are shown, never what a record "
+        "contains." + (f" {count(left)} more are in result.json." if left > 0 else ""),
+        *said,
+        lambda: bars_html(run, f"{key}-bars"),
+        Folded(f"The {shown} most exposed in numbers", [tables.exposed_table(run)]),
     ]
 
 
-def _guarantee(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    said = bullets(sentences.guarantee(run))
-    if said is None or run.check is None:
-        return [] if said is None else [said]
-    table = table_html(tables.check_table(run), key, "check-table", marks=_CHECKED)
-    return [said, folded("All checks of the record", table, unfolded=not run.check.passed)]
+def _guarantee(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
+    said = sentences.guarantee(run)
+    if run.check is None:
+        return [said] if said else []
+    return [said, Folded("All checks of the record", [tables.check_table(run)], unfolded=not run.check.passed)]
 
 
-def _tested(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    table = tables.fact_table(run)
-    facts = folded(sentences.facts_title(run), table_html(table, key, "facts-table")) if table.rows else None
+def _tested(result: AuditResult, run: RunAudit, key: str) -> list[Block]:
+    facts: list[Block] = [Folded(sentences.facts_title(run), [tables.fact_table(run)])]
     if not run.attacks:
-        return [facts] if facts else []
-    notes = tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes")
-    return [
-        table_html(tables.attack_table(result, run), key, "attacks-table"),
-        folded("Details of each attack", notes),
-        facts,
-    ]
+        return facts if tables.fact_table(run).rows else []
+    needs = [f"{one.title} needs {listed(one.needs or ['nothing beyond the model'])}." for one in run.attacks]
+    details = Folded(
+        "Details of each attack", [needs, lambda: tag("dl", *map(_attack_notes, run.attacks), class_="notes")]
+    )
+    return [tables.attack_table(result, run), details, *facts]
 
 
-def _attack_notes(attack: AttackOutcome) -> Html:
-    needs = listed(attack.needs) if attack.needs else "nothing beyond the model"
+def _attack_notes(attack: AttackOutcome) -> Html | None:
     bounds = [f"{number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
-    said = [
-        f"The attacker needs {needs}.",
-        f"Lower bounds on μ by method: {listed(bounds)}." if bounds else None,
-        *sentences.attack_notes(attack),
-    ]
-    return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
+    said = [f"Lower bounds on μ by method: {listed(bounds)}."] if bounds else []
+    said += sentences.attack_notes(attack)
+    return tag("div", tag("dt", attack.title), tag("dd", bullets(said))) if said else None
 
 
 # A new chart or table of a run is a line here.
 PARTS: Final = (
     Part("evidence", "Evidence", "Evidence", _evidence),
     Part("groups", "Groups", "Groups", _groups),
-    Part("advice", "What to do", "What to do", advice_part),
+    Part("advice", "What to do", "What to do", _advice),
     Part("noise", "Noise", "Noise, exposure and accuracy", _noise),
-    Part("exposed", "Records", "Most exposed records", _exposed),
+    Part("exposed", "Records", "Single records", _exposed),
     Part("guarantee", "Guarantee", "Guarantee", _guarantee),
     Part("tested", "How it was tested", "How it was tested", _tested),
 )
@@ -485,7 +472,7 @@ def _contents(result: AuditResult, parts: Sequence[Part], shared: bool) -> Html:
     if len(result.runs) > 1:
         entries = [("overview", "Overview"), *((f"run-{i}", run.name) for i, run in enumerate(result.runs, 1))]
     else:
-        there = [part for part in parts if part.name and part.content(result, result.runs[0], "run-1")]
+        there = [part for part in parts if part.content(result, result.runs[0], "run-1")]
         entries = [("run-1", "Answer"), *((f"run-1-{part.key}", part.name) for part in there)]
     entries += [
         ("read", "How to read it"),
@@ -517,7 +504,11 @@ def _overview(result: AuditResult) -> Html | None:
 def _run(result: AuditResult, run: RunAudit, key: str, parts: Sequence[Part]) -> Html:
     """The card of a run and its parts; of several runs, all but the card is folded."""
     several = len(result.runs) > 1
-    below = [part_html(part, result, run, key) for part in parts]
+    below = [
+        tag("section", tag("h3", part.title, id=f"{key}-{part.key}-title"), *drawn, id=f"{key}-{part.key}")
+        for part in parts
+        if (drawn := blocks_html(part.content(result, run, key), key, part.key))
+    ]
     cautions = sentences.cautions(run)
     warned = None
     if cautions:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gmip import _numbers
 from gmip._html import readable
-from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import advice_words, answer_words, card, sentences, tables
+from gmip.report import answer_words, card, sentences, tables
+from gmip.report.html import PARTS
 from gmip.report.share import shareable
-from gmip.report.tables import Table, plain_advice, price_notes, ways_table
+from gmip.report.tables import Block, Folded, Steps, Table
 
 
 def to_markdown(result: AuditResult) -> str:
@@ -53,28 +54,28 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts.append(f"Gate: {plain(sentences.gate(run, run.gate))}")
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
-    if run.groups:
-        parts += [f"{sharp} Groups", plain(sentences.groups(result, run)), table_markdown(tables.group_table(run))]
-    if run.advice:
-        first, last = plain_advice(run)
-        parts += [
-            f"{sharp} What to do",
-            bullets([advice_words.text(one, run) for one in first]),
-            table_markdown(ways_table(run)),
-        ]
-        parts += [bullets([*price_notes(run), *(advice_words.text(one, run) for one in last)])]
-    if about := sentences.guarantee(run):
-        parts += [f"{sharp} Guarantee", bullets(about)]
-    if run.check is not None:
-        parts.append(table_markdown(tables.check_table(run)))
-    if run.attacks:
-        needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
-        parts += [f"{sharp} How it was tested", table_markdown(tables.attack_table(result, run)), bullets(needs)]
-    if (own := sentences.individual(run)) is not None:
-        parts += [f"{sharp} Single records", plain(own)]
-    if tables.fact_table(run).rows:
-        parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
+    for part in PARTS:
+        if said := blocks_markdown(part.content(result, run, "")):
+            parts += [f"{sharp} {part.title}", *said]
     return parts
+
+
+def blocks_markdown(blocks: Sequence[Block]) -> list[str]:
+    """Blocks without the drawings."""
+    found: list[str] = []
+    for block in blocks:
+        if isinstance(block, str):
+            found.append(plain(block))
+        elif isinstance(block, list):
+            found.append(bullets(block))
+        elif isinstance(block, Table):
+            found.append(table_markdown(block))
+        elif isinstance(block, Steps):
+            found.append(bullets([text for text, _ in block.items]))
+        elif isinstance(block, Folded):
+            inside = blocks_markdown(block.blocks)
+            found += [f"**{plain(block.title)}**", *inside] if inside else []
+    return [one for one in found if one]
 
 
 # -- pieces whose strings cannot form markup -------------------------------------------------------------------------

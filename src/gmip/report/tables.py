@@ -1,4 +1,5 @@
-"""The tables of a report, the same for HTML and Markdown: plain strings that still have to be escaped."""
+"""What a report says, the same for HTML and Markdown: blocks, which hold plain strings that still have to be escaped,
+and the tables among them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from gmip._html import Html
 from gmip._numbers import chance, count, duration, interval, noise, number, percent, rate, rate_key, setting
 from gmip._validate import listed
 from gmip.auditing.schema import (
@@ -26,6 +28,7 @@ from gmip.report.figures import Figure
 
 SHOWN_RECORDS = 50
 CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "matches"}
+_TONES = {"failed": "bad", "passed": "plain"}
 _STATUS = ("guarantee", "forecast", "claim", "measured")
 _NONE = "\u2013"
 _SAMPLING = "An estimate: its interval shows the sampling error."
@@ -36,12 +39,14 @@ class Cell:
     """A value and, smaller, lines that belong to it (its interval). Several sentences are kept apart, too.
 
     name : of the number, below its run; a page shows one value under one name (`card.quantity`).
+    tone : of a page's colours for verdicts.
     """
 
     text: str
     details: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     name: str | None = None
+    tone: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,26 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     texts: frozenset[int] = frozenset({0})
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What to do: sentences, and the commands that do it, where there are such."""
+
+    items: Sequence[tuple[str, str | None]]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks below a title, which a page folds."""
+
+    title: str
+    blocks: Sequence[Block]
+    unfolded: bool = False
+
+
+# A paragraph, bullets, a table, ..., or a drawing, for pages alone.
+Block = str | list[str] | Table | Steps | Folded | Callable[[], Html | None]
 
 
 def table_of(
@@ -236,7 +261,7 @@ def check_table(run: RunAudit) -> Table:
     outcomes = () if run.check is None else run.check.outcomes
     order = list(CHECKED)
     rows: list[list[Cell | str]] = [
-        [check_words.title(one), CHECKED[one.status], check_words.sentence(one)]
+        [check_words.title(one), Cell(CHECKED[one.status], tone=_TONES.get(one.status)), check_words.sentence(one)]
         for one in sorted(outcomes, key=lambda one: order.index(one.status))
     ]
     return table_of("The record against the declared run", ("Check", "Result", "What was found"), rows, texts=(1, 2))
