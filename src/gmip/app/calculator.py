@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,7 +380,7 @@ def _record(form: Mapping[str, Any]) -> float | AnyRecord | None:
     if text == TYPICAL:
         return None
     if text in ANY:
-        return cast(AnyRecord, text)
+        return text
     return check.positive("record", _number(form, "record", float))
 
 
@@ -614,8 +614,8 @@ def _box(name: str, hint: str | None = None) -> Html:
     slider = None
     if name in _SCALES:
         words = f"{FIELDS[name]}, slider"
-        place = {"min": 0, "max": 1000, "value": 0, "data_slider": name}
-        slider = tag("input", type="range", id=f"{name}-slider", aria_label=words, **place)
+        ends: dict[str, int] = {"min": 0, "max": 1000, "value": 0}
+        slider = tag("input", type="range", id=f"{name}-slider", aria_label=words, data_slider=name, **ends)
     return labelled(
         name,
         FIELDS[name],

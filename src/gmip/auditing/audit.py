@@ -20,7 +20,7 @@ from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import Evidence, JudgeSettings, judge
-from gmip.auditing.schema import AuditProvenance, AuditResult, RunAudit, automatic_title, numbered
+from gmip.auditing.schema import AuditProvenance, AuditResult, Candidates, RunAudit, automatic_title, numbered
 from gmip.auditing.sources import Source, TaskSource
 from gmip.errors import FileError, InvalidArgument
 
@@ -138,7 +138,7 @@ def _judged(
 ) -> AuditResult:
     """All evidence judged by the same settings; `finish` adds what takes the audit of a run to find."""
     runs: list[RunAudit] = []
-    candidates: dict[str, Sequence[Any]] = {}
+    candidates: dict[str, Candidates] = {}
     prints: dict[str, Mapping[str, str]] = {}
     for found in evidence:
         name = numbered([*candidates, found.name])[-1]

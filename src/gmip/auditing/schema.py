@@ -1001,7 +1001,7 @@ class Candidates(Sequence[Candidate]):
         return Candidate(**known)
 
 
-class _Beside(dict[str, Sequence[Any]]):
+class _Beside(dict[str, Candidates]):
     """Candidates by run, beside a result and no part of it: results that are otherwise equal are equal."""
 
     def __eq__(self, other: object) -> bool:
@@ -1052,11 +1052,11 @@ class AuditResult(Frozen):
             raise GateFailed("; ".join(one.rstrip(".") for one in failed_gates(self)))
 
     @property
-    def candidates(self) -> Mapping[str, Sequence[Any]]:
+    def candidates(self) -> Mapping[str, Candidates]:
         """Run -> all its candidates, the most exposed first; empty where the result was read from a file."""
         return self._candidates
 
-    def with_candidates(self, candidates: Mapping[str, Sequence[Any]]) -> Self:
+    def with_candidates(self, candidates: Mapping[str, Candidates]) -> Self:
         copy = self.model_copy()
         copy._candidates = _Beside(candidates)
         return copy

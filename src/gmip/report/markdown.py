@@ -55,8 +55,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
     for part in PARTS:
-        if said := blocks_markdown(part.content(result, run, "")):
-            parts += [f"{sharp} {part.title}", *said]
+        if blocks := blocks_markdown(part.content(result, run, "")):
+            parts += [f"{sharp} {part.title}", *blocks]
     return parts
 
 

@@ -38,7 +38,7 @@ def test_of_several_runs_the_one_to_ship_comes_first_and_each_answer_names_its_r
     result = sample.three_runs()
     print_audit(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == answer_words.ship(result).words
+    assert lines[0] == answer_words.ship(result)[1]
     headlines = [f"{card.look(run).title.upper()}: {card.headline(run)}" for run in result.runs]
     assert [line for line in lines if line in headlines] == headlines
     assert [line for line in lines if line.startswith("--- ")] == [f"--- {run.name}" for run in result.runs]
