@@ -177,7 +177,6 @@ candidates = ids
 x, y, members, listed = X / X.max(0), y, np.arange(40), np.arange(80)
 """,
     "docs/report.md": TABLES + 'gmip.write_report(gmip.audit(gmip.Scores(a, c)), "reports/a")\n',
-    "docs/shadows.md": RUN.format(task="digits"),
     "docs/text-models.md": LOOP
     + PROJECT.format(root=ROOT, file="lora_language_model.py")
     + """
