@@ -209,8 +209,17 @@ def tables(book: Book) -> dict[str, str]:
 
 
 def _costs(book: Book, settings: Sequence[str]) -> str:
-    heads = ["run", "glir", "with candidates", "no self-play", "decode", "lira", "cfd-lrt"]
-    heads += ["lira to glir", "lira to glir with candidates", "lira to decode"]
+    heads = [
+        "run",
+        "glir",
+        "with candidates",
+        "decode",
+        "lira",
+        "cfd-lrt",
+        "lira to glir",
+        "to with candidates",
+        "to decode",
+    ]
     lines = []
     for setting in settings:
         short = f"{SETTINGS[setting][0]}, {STEPS[0]:,} steps"
@@ -219,10 +228,10 @@ def _costs(book: Book, settings: Sequence[str]) -> str:
             found = book.found(part=NAME, setting=where, attack=attack, null=False, seed=0)
             return float(found[0]["seconds"]) if found else float("nan")
 
-        own = [seconds(attack, short) for attack in GRADIENTS]
+        own = [seconds(attack, short) for attack in ("glir", "glir, with candidates", "decode")]
         lira = seconds(TRAINING, setting) + seconds("lira", setting)
         cfd = seconds(WITH_DISTANCES, setting) + seconds("cfd-lrt", setting)
-        ratios = [f"{lira / one:.2g}" if lira < 10 * one else f"{lira / one:.0f}" for one in (own[0], own[1], own[3])]
+        ratios = [f"{lira / one:.2g}" if lira < 10 * one else f"{lira / one:.0f}" for one in own]
         lines.append([setting, *(f"{value:.2f}" for value in (*own, lira, cfd)), *ratios])
     return markdown(heads, lines)
 

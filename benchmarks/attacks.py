@@ -54,16 +54,19 @@ def small_p_values(rows: list[Row], key: str) -> list[float]:
 def nulls(book: Book) -> str:
     """Every attack on runs that hold none of its candidates."""
     heads = ["attack", "null runs", "AUC", "p ≤ 5%", "p ≤ 1%"]
-    lines = []
+    lines, largest = [], dict.fromkeys(("auc", *LEVELS), 0.0)
     for name in dict.fromkeys(row["attack"] for row in book.found(null=True)):
         rows = book.found(null=True, attack=name)
         areas = [row["auc"] for row in rows]
-        line = [name, str(len(rows)), f"{decimal(mean(areas))} ± {decimal(error(areas))}"]
+        line = [name, str(len(rows)), decimal(mean(areas))]
+        largest["auc"] = max(largest["auc"], error(areas))
         for key in LEVELS:
             shares = [100.0 * share for share in small_p_values(rows, key)]
-            line.append(f"{mean(shares):.2f}% ± {error(shares):.2f}" if shares else "")
+            line.append(f"{mean(shares):.2f}%" if shares else "")
+            largest[key] = max(largest[key], error(shares))
         lines.append(line)
-    return markdown(heads, lines)
+    said = f"{decimal(largest['auc'])} of an AUC, and {largest['p5']:.2f} and {largest['p1']:.2f} points"
+    return f"{markdown(heads, lines)}\nStandard errors: at most {said}.\n"
 
 
 def tables(book: Book) -> dict[str, str]:

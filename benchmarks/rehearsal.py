@@ -575,31 +575,33 @@ def played(book: Book, part: str, name: str, seed: int, *, null: bool) -> None:
 def table(book: Book, part: str) -> str:
     """Means over seeds, and the same with nobody of the list in; below, how far from the nominal these are."""
     heads = [part.removesuffix("s"), *(HEADS.get(name, name) for name in BESIDE[part])]
-    heads += ["rehearsal", "others p ≤ 5%", "self-play", "rho", "CPU s", "nobody in: AUC", "p ≤ 5%", "rho"]
-    lines, away, rare, seeds = [], {}, {}, set()
+    heads += ["rehearsal", "self-play", "rho", "rho, nobody in", "CPU s"]
+    lines, away, shares, areas, seeds = [], {}, {"p5": [], "p1": []}, [], set()
     for name in PARTS[part][0]:
         ours, nulls = (book.found(part=part, setting=name, attack="rehearsal", null=null) for null in (False, True))
         if not ours:
             continue
         told, empty = [row for row in ours if "auc" in row], [row for row in nulls if "auc" in row]
         line = [name, *(hits(book.found(part=part, setting=name, attack=one, null=False)) for one in BESIDE[part])]
-        line += [hits(ours), small(told), average(told, "self-play", 3), average(told, "rho", 2)]
-        line += [average(told, "seconds", 1), average(empty, "auc", 3) if empty else hits(nulls)]
-        lines.append([*line, small(empty), average(empty, "rho", 2)])
-        seeds |= {(min(row["seed"] for row in ours), max(row["seed"] for row in ours))}
-        for kind, rows, sides in (("others", told, ("out",)), ("nobody in", empty, ("in", "out"))):
+        line += [hits(ours), average(told, "self-play", 3), average(told, "rho", 2), average(empty, "rho", 2)]
+        lines.append([*line, average(told, "seconds", 1)])
+        seeds |= {row["seed"] for row in ours}
+        for kind, rows, sides in (("p of others", told, ("out",)), ("p of nobody in", empty, ("in", "out"))):
             if rows := [row for row in rows if "p5" in row]:
-                away[name, f"p of {kind}"] = (float(np.mean([row["p5"] for row in rows])) - 0.05) / luck(rows, sides)
-                rare[name, kind] = float(np.mean([row["p1"] for row in rows]))
+                for key, found in shares.items():
+                    found.append(float(np.mean([row[key] for row in rows])))
+                away[name, kind] = (shares["p5"][-1] - 0.05) / luck(rows, sides)
         if empty:
-            away[name, "AUC"] = (float(np.mean([row["auc"] for row in empty])) - 0.5) / chance(empty)
+            areas.append(float(np.mean([row["auc"] for row in empty])))
+            away[name, "AUC"] = (areas[-1] - 0.5) / chance(empty)
     if not lines:
         return ""
     far = sorted(away.items(), key=lambda item: -abs(item[1]))[:3]
     said = ", ".join(f"{value:+.1f} ({name}, {what})" for (name, what), value in far)
-    first, last = min(one for one, _ in seeds), max(one for _, one in seeds)
-    below = f"p ≤ 1%: {np.mean(list(rare.values())):.1%} on average, {max(rare.values()):.1%} at most. "
-    below += f"Farthest from chance, in its errors: {said}. Seeds {first} to {last}.\n"
+    ranges = [f"{min(found):.1%} to {max(found):.1%} (mean {np.mean(found):.1%})" for found in shares.values()]
+    below = f"Nobody in: AUC {min(areas):.3f} to {max(areas):.3f}. "
+    below += f"Strangers with p ≤ 5%: {ranges[0]}; p ≤ 1%: {ranges[1]}. "
+    below += f"Farthest from chance, in its errors: {said}. Seeds {min(seeds)} to {max(seeds)}.\n"
     return f"{markdown(heads, lines)}\n{below}"
 
 
@@ -618,14 +620,8 @@ def hits(rows: list[Row]) -> str:
     return f"{average(told, 'auc', 3)}, {np.mean([row['tpr'] for row in told]):.0%}{refused}"
 
 
-def small(rows: list[Row]) -> str:
-    """The share of p-values of 5% or less."""
-    told = [row["p5"] for row in rows if "p5" in row]
-    return f"{np.mean(told):.1%}" if told else ""
-
-
 def luck(rows: list[Row], sides: tuple[str, ...]) -> float:
-    """The error of that share: of so many strangers, and of their ranks among decoys."""
+    """The error of the share of p-values of 5% or less: of so many strangers, and of their ranks among decoys."""
     spread = [0.05 * 0.95 * (1.0 / sum(row[side] for side in sides) + 1.0 / DECOYS) for row in rows]
     return float(np.sqrt(sum(spread))) / len(rows)
 
