@@ -151,7 +151,7 @@ class Axes:
     @property
     def marks(self) -> list[float]:
         """Where curves carry their markers."""
-        return self.ticks[:-1] if self.log else [0.1, 0.3, 0.5, 0.7, 0.9]
+        return self.ticks[1:-1] if self.log else [0.1, 0.3, 0.5, 0.7, 0.9]
 
 
 def guessing() -> Series:

@@ -240,8 +240,8 @@ def suspicion(run: RunAudit, found: Suspicion) -> str:
         return f"Members score lower than non-members, beyond chance ({worst.title}, AUC {auc}). {cause}"
     if found.kind == "spread":
         return (
-            f"How far a score is from the middle of all tells members better than how high it is "
-            f"({_attack(run, found.attack).title}): make a score of that and audit it, too."
+            f"The distance of a score from the middle separates members better than its height "
+            f"({_attack(run, found.attack).title}): audit that distance as a score, too."
         )
     if found.kind == "copies":
         return (

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gmip._html import Html, join, readable, tag
 from gmip._numbers import count, interval, number, percent, rate
+from gmip._svg import Axes
 from gmip.attacks.attack_table import ATTACKS
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, ConclusionKind, Estimate, GroupOutcome, RunAudit
@@ -339,14 +340,16 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
     if run.conclusion.kind == "inconclusive" and (first is None or first.kind in ("say-claim", "find-less")):
         more = "Audit more records, or repeat the run."
         if run.source == "deleted":
-            more = "Read the p-value of each person who asked (exposed-*.csv). Reference models and more controls help."
+            more = (
+                "Read the p-value of each person who asked (exposed-*.csv). Reference models and more non-members help."
+            )
         return {
             "too-few": more,
             "wide": more,
             "by-chance": more,
             "blind": "Use scores that differ between candidates, or try other attacks (gmip attacks lists them).",
             "suspect": "Fix that, and audit again.",
-            "left-out": "Give them what the warnings say (background records, time), or name the attacks to go by "
+            "left-out": "Give these attacks what the warnings name (background records, time), or choose the attacks "
             "(--attacks).",
         }.get(run.conclusion.why, look(run).todo), None
     if run.conclusion.kind == "passes" and (first is None or first.kind in ("say-claim", "find-less")):
@@ -388,39 +391,32 @@ def accuracy_ends(share: float, records: int) -> tuple[float, float]:
 
 _MARKS: Final = {"guarantee": "M-5 -5H5V5H-5Z", "forecast": "M0 -5L5 4H-5Z", "claim": "M0 -5L5 0L0 5L-5 0Z"}
 _WIDE: Final = 41  # characters
-_CLOSE, _CLOSE_ON_A_PHONE = 0.09, 0.17  # of the width, between a tick and the limit, where their words would overlap
+_CLOSE, _CLOSE_IF_NARROW = 0.09, 0.17  # of the width, between a tick and the limit, where their words would overlap
 
 
-class Scale(NamedTuple):
-    """A logarithmic axis from `lowest`, a power of ten, to 1."""
-
-    lowest: float
-
-    def unit(self, share: float) -> float:
-        return 1.0 - math.log10(max(share, self.lowest)) / math.log10(self.lowest)
-
-    def place(self, share: float) -> str:
-        return f"{2.0 + 96.0 * self.unit(share):.2f}%"
-
-    @property
-    def ticks(self) -> list[float]:
-        return [float(f"1e-{k}") for k in range(round(-math.log10(self.lowest)), -1, -1)]
+def scale_for(goal: Rate) -> Axes:
+    """From the power of ten below the goal's false-alarm rate."""
+    return Axes(float(f"1e{math.floor(math.log10(goal.fpr) + 1.0e-9) - 1}"))
 
 
-def scale_for(goal: Rate) -> Scale:
-    return Scale(float(f"1e{math.floor(math.log10(goal.fpr) + 1.0e-9) - 1}"))
+def _unit(on: Axes, share: float) -> float:
+    return max(float(on.unit(share)), 0.0)
+
+
+def _place(on: Axes, share: float) -> str:
+    return f"{2.0 + 96.0 * _unit(on, share):.2f}%"
 
 
 def axis(goal: Rate, first: str) -> Html:
     """The first line of a forest plot: its ticks, and the limit."""
     on, limit = scale_for(goal), f"limit {rate(goal.tpr)}"
-    near = {one: abs(on.unit(one) - on.unit(goal.tpr)) for one in on.ticks}
+    near = {one: abs(_unit(on, one) - _unit(on, goal.tpr)) for one in on.ticks}
     ticks = []
     for one in (one for one in on.ticks if near[one] >= _CLOSE):
-        anchor, place = "end" if one == 1.0 else "middle", on.place(one)
-        phone = "close" if near[one] < _CLOSE_ON_A_PHONE else None
-        ticks.append(tag("text", rate(one), x=place, y=15, text_anchor=anchor, class_=phone))
-    target = tag("text", limit, x=on.place(goal.tpr), y=15, text_anchor="middle", class_="limit")
+        anchor, place = "end" if one == 1.0 else "middle", _place(on, one)
+        narrow = "close" if near[one] < _CLOSE_IF_NARROW else None
+        ticks.append(tag("text", rate(one), x=place, y=15, text_anchor=anchor, class_=narrow))
+    target = tag("text", limit, x=_place(on, goal.tpr), y=15, text_anchor="middle", class_="limit")
     picture = tag("svg", *ticks, target, height=20, class_="line", aria_hidden="true")
     return tag("li", tag("span", first), picture, tag("span", "members found"), class_="axis", aria_hidden="true")
 
@@ -429,17 +425,17 @@ def row_html(row: ForestRow, goal: Rate, key: str, kind: str = "found") -> Html:
     """One line: label, picture, numbers."""
     on, parts = scale_for(goal), []
     for share, name in ((goal.fpr, "guess"), (goal.tpr, "limit")):
-        parts.append(tag("line", x1=on.place(share), x2=on.place(share), y1=0, y2=28, class_=name))
+        parts.append(tag("line", x1=_place(on, share), x2=_place(on, share), y1=0, y2=28, class_=name))
     if row.found is not None:
-        ends = on.place(row.found.lower), on.place(row.found.upper)
+        ends = _place(on, row.found.lower), _place(on, row.found.upper)
         above = " above" if row.found.value > goal.tpr else ""
         parts.append(tag("line", x1=ends[0], x2=ends[1], y1=14, y2=14, class_=f"whisker{above}"))
         parts += [tag("line", x1=end, x2=end, y1=9, y2=19, class_=f"whisker{above}") for end in ends]
-        parts.append(tag("circle", cx=on.place(row.found.value), cy=14, r=5, class_=f"found{above}"))
+        parts.append(tag("circle", cx=_place(on, row.found.value), cy=14, r=5, class_=f"found{above}"))
     if row.claim is not None:
         word, share = row.claim
         mark = tag("path", d=_MARKS[word], class_=f"claimed {word}")
-        parts.append(tag("svg", mark, x=on.place(share), y=14, overflow="visible"))
+        parts.append(tag("svg", mark, x=_place(on, share), y=14, overflow="visible"))
     numbers: Html = join(row.note)
     if row.found is not None:
         named = quantity(f"{key}/{kind}/{row.key}", row.found.value, percent(row.found.value, "nearest"))
@@ -547,7 +543,7 @@ def meaning(result: AuditResult) -> list[str]:
     """Said once: what a false alarm is, what the interval is, and who the attackers would be in life."""
     known = {(one.sees, one.knows > 0.0): attacker(one) for run in result.runs for one in run.answers}
     sure = rate(result.confidence)
-    inherits = " An attacker who sees more can also run the attacks of those who see less." if len(known) > 1 else ""
+    inherits = " Attackers who see more can also run the weaker attacks." if len(known) > 1 else ""
     return [
         false_alarm(result.runs[0].goal),
         f"Intervals: the lower end decides the verdict and holds with {sure} confidence for all attacks together; the "
@@ -607,7 +603,7 @@ def axis_text(label: str, goal: Rate) -> list[str]:
     ticks = [" "] * (_WIDE + 5)
     for one in on.ticks:
         text = rate(one)
-        at = max(0, round(on.unit(one) * (_WIDE - 1)) - len(text) // 2)
+        at = max(0, round(_unit(on, one) * (_WIDE - 1)) - len(text) // 2)
         ticks[at : at + len(text)] = text
     return [f"{label:22} {''.join(ticks).rstrip()}"]
 
@@ -616,7 +612,7 @@ def _line(label: str, row: ForestRow, goal: Rate) -> str:
     on, cells = scale_for(goal), [" "] * _WIDE
 
     def at(share: float) -> int:
-        return round(on.unit(share) * (_WIDE - 1))
+        return round(_unit(on, share) * (_WIDE - 1))
 
     cells[at(goal.fpr)] = "."
     if row.found is not None:

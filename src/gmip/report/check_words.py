@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from gmip._numbers import chance, count, number, percent
@@ -112,8 +113,8 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "clipped-wider": "The gradients of single records were clipped to a norm larger than {norm}, the declared one.",
     "members-differ": (
         "At step {at} the recorded gradient differs from the members' mean gradient by {value} times the largest "
-        "contribution of one record. The records, the model or the data are others, noise or clipping was not "
-        "declared (noise_std, clip_norm), the model is random, or its precision was reduced."
+        "contribution of one record. Possible causes: other records, another model or other data; noise or clipping "
+        "that was not declared (noise_std, clip_norm); a random model; reduced precision."
     ),
     "others-left": (
         "Gradients of other records remain when the listed members are taken away ({value} times the noise in their "
@@ -122,13 +123,13 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     ),
     "noise-size": "The noise{of_step} is {value} times as large as declared{error}.",
     "noise-divided-twice": (
-        "The noise is {value} times as large as declared. It looks as if divided by the batch size once more."
+        "The noise is {value} times as large as declared. It seems to be divided by the batch size once more."
     ),
     "noise-not-averaged": (
-        "The noise is {value} times as large as declared. It looks as if not divided by the batch size."
+        "The noise is {value} times as large as declared. It seems not to be divided by the batch size."
     ),
     "noise-averaged": (
-        "The noise is {value} times as large as declared. It looks as if averaged like the gradients of a batch."
+        "The noise is {value} times as large as declared. It seems to be averaged like the gradients of a batch."
     ),
     "noise-not-normal": (
         "The noise has the declared size, but is not normal (fourth moment {value}, normal noise has 3). Bounds for "
@@ -167,9 +168,9 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "local-training": "Clients trained before they replied, so what was recorded is no gradient.",
     "some-parameters": "Only some of the parameters were recorded, and the gradient depends on all of them.",
     "not-plain-descent": (
-        "The loop changes the parameters itself, or the gradient was exchanged after it was recorded, or the state of "
-        "the optimizer was changed, and the parameters do not follow from the recorded gradient by plain gradient "
-        "descent: something else may have changed them, or noise may be missing."
+        "The parameters do not follow from the recorded gradients by plain gradient descent: the loop changes them "
+        "itself, exchanged the gradient after it was recorded, or changed the state of the optimizer. Something else "
+        "may have changed them, or noise may be missing."
     ),
     "distinct-before": (
         "Before the first recorded step the loss tells members from non-members (AUC {auc}). The model was trained on "
@@ -213,8 +214,7 @@ def sentence(outcome: CheckOutcome) -> str:
         return _scale(outcome)
     if found == "as-declared" and outcome.check == "members":
         return _members(outcome)
-    words = _OF_CHECK.get((outcome.check, found)) or _WORDS[found]
-    return words.format_map(_numbers(outcome) | _parts(outcome))
+    return _filled(_OF_CHECK.get((outcome.check, found)) or _WORDS[found], outcome)
 
 
 def headline(check: RunCheck) -> str:
@@ -249,7 +249,7 @@ def _hidden(one: BeyondReach) -> str:
         "noise-layer": f"noise that is too small in one parameter by {less}",
         "noise-step": f"noise that is too small at one step by {less}",
         "noise-seed": "noise from a seed that others can guess",
-        "noise-dependence": "noise that depends on itself in a way that so few steps do not show",
+        "noise-dependence": "noise whose entries depend on each other in a way that so few steps do not show",
         "scale": f"a gradient that is too large by {less}",
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",
@@ -258,11 +258,11 @@ def _hidden(one: BeyondReach) -> str:
         "drawn-together": "a few records that are drawn together more often than by chance",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
-        "optimizer": "an optimizer, or a hook of its step, that goes by other gradients than those that were recorded",
-        "counted": "a record that counts more than once, or that nobody lists",
+        "optimizer": "an optimizer, or a hook of its step, that uses other gradients than the recorded ones",
+        "counted": "a record that counts more than once or is not listed",
         "buffers": "what the buffers of the model, which are not compared, say about the members",
         "steps": f"faults in the {percent(one.up_to or 0.0, 'nearest')} of the steps that were not computed again",
-        "before": "training before the recording began that the loss before the first step does not show",
+        "before": "training before the recording that the loss before the first step does not show",
     }[one.fault]
 
 
@@ -271,7 +271,7 @@ def _hidden(one: BeyondReach) -> str:
 
 def _scale(outcome: CheckOutcome) -> str:
     if outcome.error is not None:
-        return _WORDS["scale-factor"].format_map(_numbers(outcome) | _parts(outcome))
+        return _filled(_WORDS["scale-factor"], outcome)
     left = max((outcome.value or 1.0) - 1.0, 1.0e-16)
     return f"The recorded gradient is the members' mean gradient, up to a relative error of {number(left, 'up')}."
 
@@ -286,65 +286,56 @@ def _members(outcome: CheckOutcome) -> str:
     )
 
 
-def _numbers(outcome: CheckOutcome) -> dict[str, str]:
-    """The numbers and names of an outcome, as sentences show them."""
-    value, between = outcome.value or 0.0, ""
-    if outcome.factor_low is not None and outcome.factor_high is not None:
-        low, high = number(outcome.factor_low, "down"), number(outcome.factor_high, "up")
-        between = f": the recorded gradient is {low} to {high} times the members' mean gradient"
-    return {
-        "value": number(value, "nearest"),
-        "counted": count(int(value)),
-        "size_of": number(abs(value), "up"),
-        "expected": count(int(outcome.expected or 0)),
-        "chance": chance(outcome.p_value or 0.0),
-        "error": "" if outcome.error is None else f" (\u00b1 {number(outcome.error, 'up')})",
-        "between": between,
-        "low": number(outcome.factor_low or 0.0, "nearest"),
-        "high": number(outcome.factor_high or 0.0, "nearest"),
-        "auc": number(outcome.auc or 0.0, "nearest"),
-        "norm": number(outcome.norm or 0.0, "nearest"),
-        "size": count(outcome.size or 0),
-        "steps": f"{count(outcome.steps or 0)} step{'s'[: outcome.steps != 1]}",
-        "clipped": count(outcome.steps or 0),
-        "of_steps": count(outcome.of_steps or 0),
-        "line": count(outcome.line or 0),
-        "layers": _some(outcome.layers),
-        "at": _some([count(index) for index in outcome.at_steps]),
-        "precision": outcome.precision or "",
-        "other": "" if outcome.other is None else _TITLES[outcome.other].lower(),
-        "free": "difference" if value > 0.0 else "sum",
-    }
+def _filled(words: str, outcome: CheckOutcome) -> str:
+    """The sentence with the parts that it asks for."""
+    return words.format(**{name: part(outcome) for name, part in _PARTS.items() if f"{{{name}}}" in words})
 
 
-def _parts(outcome: CheckOutcome) -> dict[str, str]:
-    """Parts of sentences that depend on more than a number."""
-    steps, among = outcome.steps or 0, outcome.of_steps or 0
-    doubt = ""
+def _near(value: float | None) -> str:
+    return number(value or 0.0, "nearest")
+
+
+def _between(outcome: CheckOutcome) -> str:
+    """The range of factors that noise or batches leave open."""
+    if outcome.factor_low is None or outcome.factor_high is None:
+        return ""
+    low, high = number(outcome.factor_low, "down"), number(outcome.factor_high, "up")
+    return f": the recorded gradient is {low} to {high} times the members' mean gradient"
+
+
+def _among(outcome: CheckOutcome) -> str:
+    among = outcome.of_steps or 0
+    return f", the most alike of {count(among)} among them" if among > (outcome.steps or 0) else ""
+
+
+def _factors(outcome: CheckOutcome) -> str:
+    low, high = _near(outcome.factor_low), _near(outcome.factor_high)
+    return f"by a factor of {low}" if low == high else f"by factors from {low} to {high}"
+
+
+def _doubt(outcome: CheckOutcome) -> str:
+    """What else could be thought to explain a factor."""
     if outcome.layers:
-        doubt = f" The model drops units at random (layer {_some(outcome.layers)}), which does not explain this."
-    elif outcome.precision is not None:
-        doubt = f" The model computed in {outcome.precision}, which does not explain this."
-    low, high = (number(factor or 0.0, "nearest") for factor in (outcome.factor_low, outcome.factor_high))
-    copies = ""
-    if outcome.records:
-        copies = f" {count(outcome.records)} are copies of others: a guarantee for one record does not cover two."
-    before = "Training before the recording would not show, and no guarantee covers it."
-    if outcome.auc is not None:
-        before = (
-            "Before the first step the loss does not tell members from non-members (AUC "
-            f"{number(outcome.auc, 'nearest')}). No guarantee covers training before the recording."
-        )
-    return {
-        "least": number(outcome.factor_low or 0.0, "down"),
-        "among": f", the most alike of {count(among)} among them" if among > steps else "",
-        "doubt": doubt,
-        "factors": f"by a factor of {low}" if low == high else f"by factors from {low} to {high}",
-        "copies": copies,
-        "of_step": _of_step(outcome),
-        "before": before,
-        "outside": _outside(outcome),
-    }
+        return f" The model drops units at random (layer {_some(outcome.layers)}), which does not explain this."
+    if outcome.precision is not None:
+        return f" The model computed in {outcome.precision}, which does not explain this."
+    return ""
+
+
+def _copies(outcome: CheckOutcome) -> str:
+    if not outcome.records:
+        return ""
+    return f" {count(outcome.records)} are copies of others: a guarantee for one record does not cover two."
+
+
+def _before(outcome: CheckOutcome) -> str:
+    """What is known of training before the recording."""
+    if outcome.auc is None:
+        return "Training before the recording would not show, and no guarantee covers it."
+    return (
+        f"Before the first step the loss does not tell members from non-members (AUC {_near(outcome.auc)}). No "
+        "guarantee covers training before the recording."
+    )
 
 
 def _of_step(outcome: CheckOutcome) -> str:
@@ -369,3 +360,37 @@ def _some(names: tuple[str, ...] | list[str]) -> str:
     """The first names, and how many more there are."""
     more = [f"{count(len(names) - _MOST_NAMED)} more"] if len(names) > _MOST_NAMED else []
     return listed([*names[:_MOST_NAMED], *more]) if names else ""
+
+
+# Name in the sentences -> numbers and names of an outcome.
+_PARTS: Final[dict[str, Callable[[CheckOutcome], str]]] = {
+    "value": lambda one: _near(one.value),
+    "counted": lambda one: count(int(one.value or 0)),
+    "size_of": lambda one: number(abs(one.value or 0.0), "up"),
+    "free": lambda one: "difference" if (one.value or 0.0) > 0.0 else "sum",
+    "expected": lambda one: count(int(one.expected or 0)),
+    "chance": lambda one: chance(one.p_value or 0.0),
+    "error": lambda one: "" if one.error is None else f" (\u00b1 {number(one.error, 'up')})",
+    "low": lambda one: _near(one.factor_low),
+    "high": lambda one: _near(one.factor_high),
+    "least": lambda one: number(one.factor_low or 0.0, "down"),
+    "auc": lambda one: _near(one.auc),
+    "norm": lambda one: _near(one.norm),
+    "size": lambda one: count(one.size or 0),
+    "steps": lambda one: f"{count(one.steps or 0)} step{'s'[: one.steps != 1]}",
+    "clipped": lambda one: count(one.steps or 0),
+    "of_steps": lambda one: count(one.of_steps or 0),
+    "line": lambda one: count(one.line or 0),
+    "layers": lambda one: _some(one.layers),
+    "at": lambda one: _some([count(index) for index in one.at_steps]),
+    "precision": lambda one: one.precision or "",
+    "other": lambda one: "" if one.other is None else _TITLES[one.other].lower(),
+    "between": _between,
+    "among": _among,
+    "factors": _factors,
+    "doubt": _doubt,
+    "copies": _copies,
+    "before": _before,
+    "of_step": _of_step,
+    "outside": _outside,
+}

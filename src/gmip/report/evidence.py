@@ -37,7 +37,7 @@ Form = Literal["release", "dpia", "registry", "model-card", "sarif"]
 # -- SARIF 2.1.0 -------------------------------------------------------------------------------------------------------
 
 _RULES: Final = {
-    "target": "The model keeps the target: at most so many members are found at the target's false-alarm rate.",
+    "target": "At the target's false-alarm rate, no more members are found than the target allows.",
     "claim": "No attack refutes what was claimed about the training.",
     "record": "The record of the run is what the declared run would have left.",
     "gate": "The lower bound of what attacks find does not exceed the target.",
@@ -327,7 +327,7 @@ def _guarantee(result: AuditResult) -> _Section:
         cells: dict[str, Cell] = {}
         for one in run.claims:
             name = answer_words.curve_name(one) + ("" if one.for_whom is None else f", for {one.for_whom}")
-            said = one.assumptions or ("What whoever gave the claim assumed.",)
+            said = one.assumptions or ("What the source of the claim assumed.",)
             numbers = [str(assumptions.setdefault(each, len(assumptions) + 1)) for each in said]
             refuted = run.verdict.kind == "exposed" and one.key == run.verdict.judged_by
             text = f"{'at most' if one.is_bound else 'about'} {percent(one.tpr(run.goal.fpr), 'up')}"

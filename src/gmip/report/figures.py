@@ -384,7 +384,7 @@ class Box(NamedTuple):
 
 
 _BARS: Final = 10
-_BOX: Final = Box(560, 300, left=70, right=64, top=26, bottom=58)
+_BOX: Final = Box(560, 300, left=80, right=64, top=26, bottom=58)
 _AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
 
 

@@ -242,12 +242,12 @@ def _same_numbers(scores: Any, inside: Any, outcome: AttackOutcome, result: Audi
 _WORDS: Final = {
     ("signature", "passed"): "The seal is signed by {0}.",
     ("signature", "failed"): "The seal is not signed by {0}.",
-    ("signature", "unchecked"): "The seal is signed; --key says by whom it must be.",
+    ("signature", "unchecked"): "The seal is signed: pass --key to check by whom.",
     ("opening", "passed"): "The opening is what was sealed.",
     ("opening", "failed"): "The opening is not what was sealed.",
     ("file", "passed"): "{0} is as it was sealed.",
     ("file", "failed"): "{0} is not as it was sealed.",
-    ("file", "unchecked"): "{0} was sealed and is not there.",
+    ("file", "unchecked"): "{0} was sealed, but is missing.",
     ("members", "passed"): "{0}: members and non-members are the sealed ones.",
     ("members", "failed"): "{0}: members and non-members are not the sealed ones.",
     ("members", "unchecked"): "{0}: who was a member cannot be compared; seal a table with id and member, and pass on "

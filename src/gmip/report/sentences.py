@@ -37,11 +37,11 @@ _FACTS = {
     "converged": "Share of searches that converged: {}.",
     "shadows_converged": "Share of searches that converged, over shadow models: {}.",
     "found": "Share of candidates with a counterfactual: {}.",
-    "coverage": "Share of the members on its list, as the attack sees it: {}.",
+    "coverage": "Share of the members on its list that the attack assumes: {}.",
     "coverage_estimated": "That share is estimated: {}.",
     "decoded": "Share of candidates decided at odds of 100 to 1: {}.",
     "bits": "Bits found per candidate: {}.",
-    "misfit": "Variance left open, in units of what the model leaves: {}.",
+    "misfit": "Unexplained, relative to what the model expects (1 where it is right): {}.",
     "steps": "{} steps were used.",
     "not_needed": "{} more were not needed: nearly all candidates were decided, in self-play and in the run.",
     "projected_to": "Gradients were projected to {} numbers, which saves time and memory.",
@@ -144,15 +144,15 @@ def _replies(clients: int) -> str:
 def _deletion(found: Deletion) -> str:
     """Says who members are, and how many are found; and how many were before, without which nobody found is no news."""
     said = (
-        "Here members are the people who asked to be deleted, and non-members those who were never in. At 5% false "
-        f"alarms, traces of {percent(found.found, 'nearest')} of the former are found"
+        "Members are the people who asked to be deleted; non-members were never in the data. At 5% false alarms, "
+        f"traces of {percent(found.found, 'nearest')} of the deleted people are found"
     )
     last = "exposed-*.csv has the p-value of each."
     if found.before is None:
-        return f"{said}. {last} Whether this test finds anybody is not known: pass the release before as well."
+        return f"{said}. {last} Whether this test can find anybody is not known: pass the release before as well."
     said += f", and of {percent(found.before, 'nearest')} in the release before. {last}"
     if found.before <= 0.05 and found.found <= 0.05:
-        said += " Where the release before shows no traces, none in the new one says nothing: add reference models."
+        said += " The release before shows no traces either, so finding none proves nothing: add reference models."
     return said
 
 
@@ -164,13 +164,13 @@ def _persons(found: Persons) -> list[str]:
     ]
     if found.on_both_sides:
         said.append(
-            f"{count(found.on_both_sides)} persons have rows among members and among non-members and were left out, "
-            "which leaves out those with many rows first: split by person, not by row."
+            f"{count(found.on_both_sides)} persons have rows among members and among non-members and were left out. "
+            "These are mostly persons with many rows: split by person, not by row."
         )
     if found.uneven:
         said.append(
             "Members and non-members differ in their number of rows, which can look like a leak: compare persons with "
-            "as many rows."
+            "equally many rows."
         )
     return said
 
@@ -210,9 +210,9 @@ def guarantee(run: RunAudit) -> list[str]:
 
 def not_shown() -> str:
     return (
-        "What this does not show: that no other attack finds more, nor a leak that large differences between groups of "
-        "a few records hide, or rows of a person that cancel. It says nothing about the content of records, and "
-        "nothing about attackers who chose or changed training data."
+        "What this does not show: another attack may find more. Large differences between small groups of records, or "
+        "rows of a person that cancel, can hide a leak. Nothing is said about the content of records, or about "
+        "attackers who chose or changed training data."
     )
 
 
@@ -347,8 +347,8 @@ def plan_notes(planned: Sequence[PlannedAttack], workers: int | None) -> list[st
     if known and workers is not None:
         said.append(f"In all about {duration(sum(work.seconds(workers) for work in known))}.")
     said.append(
-        "Times come from a piece measured on this machine; memory is beside the program itself (torch: about 0.4 GiB). "
-        "Nothing was run."
+        "Times are estimated from one piece of work on this machine; memory is on top of the program itself (torch: "
+        "about 0.4 GiB). No attack was run."
     )
     rest = ["the check of the record", *unknown]
     said.append(f"Not estimated: {', '.join(rest)}.")

@@ -165,7 +165,7 @@ def _effort(attack: AttackOutcome) -> tuple[str, ...]:
 def _found(one: AttackOutcome | GroupOutcome, found: Estimate | None, at: str) -> Cell:
     """The TPR at the goal's rate, where the non-members are enough for one false alarm."""
     if found is None and one.tpr_at:
-        return Cell("not measured", (f"{at} of {count(one.non_members)} is none",))
+        return Cell("not measured", (f"{at} of {count(one.non_members)} is less than one",))
     return _estimate(found, share=True)
 
 
@@ -197,33 +197,28 @@ def exposed_table(run: RunAudit) -> Table:
 def fact_table(run: RunAudit) -> Table:
     """What ran."""
     f = run.facts
-    clip = None if f.noise_std is None else "none" if f.clip_norm is None else setting(f.clip_norm)
-    size = None if f.noise_std is None else "none" if f.noise_std == 0 else noise(f.noise_std)
-    batches = None if f.batch_size is None else f"{count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
-    known: list[tuple[str, str | None]] = [
-        ("Task", run.task or None),
-        (_FILES.get(run.source, "Trace"), run.path),
-        ("Records in the training data", _count(f.dataset_size)),
-        ("Batch size and sampling", batches),
-        ("Steps", _count(f.num_steps)),
-        ("Parameters", _count(f.num_params)),
-        ("Optimizer", f.optimizer),
-        ("Learning rate", None if f.learning_rate is None else setting(f.learning_rate)),
-        ("Clipping norm", clip),
-        ("Noise on the batch mean (std)", size),
-        ("Noise multiplier", None if f.noise_multiplier is None else noise(f.noise_multiplier)),
-        ("Accuracy on training data", None if f.train_accuracy is None else percent(f.train_accuracy, "nearest")),
-        ("Accuracy on test data", None if f.test_accuracy is None else percent(f.test_accuracy, "nearest")),
+    clip = "none" if f.noise_std is not None and f.clip_norm is None else f.clip_norm
+    near = partial(percent, rounding="nearest")
+    known: list[tuple[str, Any, Callable[[Any], str]]] = [
+        ("Task", run.task or None, str),
+        (_FILES.get(run.source, "Trace"), run.path, str),
+        ("Records in the training data", f.dataset_size, count),
+        ("Batch size and sampling", f.batch_size, lambda size: f"{count(size)}, {f.sampling or 'unknown sampling'}"),
+        ("Steps", f.num_steps, count),
+        ("Parameters", f.num_params, count),
+        ("Optimizer", f.optimizer, str),
+        ("Learning rate", f.learning_rate, setting),
+        ("Clipping norm", clip, lambda norm: norm if isinstance(norm, str) else setting(norm)),
+        ("Noise on the batch mean (std)", f.noise_std, lambda std: noise(std) if std else "none"),
+        ("Noise multiplier", f.noise_multiplier, noise),
+        ("Accuracy on training data", f.train_accuracy, near),
+        ("Accuracy on test data", f.test_accuracy, near),
     ]
-    rows = [[name, value] for name, value in known if value is not None]
+    rows = [[name, write(value)] for name, value, write in known if value is not None]
     return table_of(sentences.facts_title(run), ("Fact", "Value"), rows, texts=(1,))
 
 
 _FILES = {"scores": "Scores", "predictions": "Predictions", "released": "Weights", "estimator": "Records"}
-
-
-def _count(value: int | None) -> str | None:
-    return None if value is None else count(value)
 
 
 def standing_table(result: AuditResult) -> Table:

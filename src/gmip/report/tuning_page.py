@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
 MODEL: Final = "model.safetensors"
-_BOX: Final = Box(640, 340, left=74, right=40, top=18, bottom=58)
+_BOX: Final = Box(640, 340, left=84, right=40, top=18, bottom=58)
 SETTINGS: Final = ("batch_size", "num_steps", "sampling", "optimizer", "learning_rate", "clip_norm", "noise_std")
 _SHOWN_TRIALS: Final = 20
 
@@ -95,7 +95,7 @@ def tuning_sentences(result: TuneResult) -> list[str]:
     stricter = result.stricter()
     if stricter is not None:
         said.append(
-            f"A stricter target has its price: {exposure_words(result.target, stricter.exposure)} leaves "
+            f"At a stricter target ({exposure_words(result.target, stricter.exposure)}) it would be "
             f"{result.shown(stricter.quality.mean)}."
         )
     return said

@@ -119,4 +119,4 @@ def test_two_requests_are_told_to_read_their_p_values():
     losses, asked = simulated(0, 0.0, requests=2)
     result = audited(losses, asked, before=gmip.Predictions(asked, losses=losses))
     text = to_markdown(result)
-    assert "Read the p-value of each person who asked" in text and "none in the new one says nothing" in text
+    assert "Read the p-value of each person who asked" in text and "finding none proves nothing" in text

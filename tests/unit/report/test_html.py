@@ -195,7 +195,7 @@ def test_a_rate_below_one_false_alarm_is_not_measured():
     attack = sample.attack(0.0, seed=1, members=40, others=40)
     run = sample.run("consistent", claimed=0.5, found=0.0, attacks=(attack,))
     rows = table(Page(to_html(sample.result(run))), "Attacks; those with a list last")
-    assert rows[1][1] == "not measured1% of 40 is none"
+    assert rows[1][1] == "not measured1% of 40 is less than one"
 
 
 def test_records_and_advice(exposed):
