@@ -72,7 +72,7 @@ class Attack(ABC):
         background: Examples | None = None,
         *,
         progress: Progress | None = None,
-        budget: float | str | None = None,
+        budget: float | str | Budget | None = None,
         parts: Store = NOWHERE,
         workers: Workers | None = None,
     ) -> ScoreSet:
@@ -94,7 +94,8 @@ class Attack(ABC):
         """
         if background is None and "population" not in self.needs:
             background = task.pool[[]]
-        work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts, workers)
+        limit = budget if isinstance(budget, Budget) else Budget(as_seconds("budget", budget))
+        work = Work(progress or silent(self.name), limit, parts, workers)
         found = self._score(task, target, parties(task, target, candidates, background), work)
         if candidates is None:
             return found

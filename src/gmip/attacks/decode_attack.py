@@ -82,6 +82,7 @@ class DecodePlan(NamedTuple):
     memory : bytes of the sums and of what solves them.
     cut_short : whether steps were left out to be in time.
     left_out : what was left out and why, as a sentence; "" if nothing was.
+    seconds : what it takes.
     """
 
     sums: list[list[Step]]
@@ -94,6 +95,7 @@ class DecodePlan(NamedTuple):
     memory: int = 0
     cut_short: bool = False
     left_out: str = ""
+    seconds: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -128,7 +130,7 @@ def plan(
     there are at this speed; full batches are stacked.
 
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
-    steps are left out. One step is decoded if memory allows, and if it takes no more than a few times the seconds.
+    steps are left out. One step is in the plan if memory allows, however long it takes.
     """
     full = _all_full(trace, steps)
     needs = _Needs(candidates, background, full, speed)
@@ -142,8 +144,6 @@ def plan(
             f"{candidates} candidates need {needed}, more than `memory_limit` = {byte_size(limit)} allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
-    if seconds < math.inf:
-        check_time("decode", needs.seconds(kept, cost), seconds)
     late, left_out = False, ""
     if kept < len(steps):
         lacking = _lacking(needs.cost(len(steps), size), limit=limit, most_work=most_work)
@@ -167,6 +167,7 @@ def plan(
         cost.memory,
         late,
         left_out,
+        needs.seconds(kept, cost),
     )
 
 
@@ -632,6 +633,8 @@ class Decode(StepAttack):
         attempt = self._attempts(task, trace, who)[0]  # of a second one nobody knows yet whether it is needed
         speed = Speed.measured(attempt.gradients, attempt.steps[0], who.candidates)
         chosen, who = self._chosen(attempt, *(self._time(attempt, work) if work.budget.limited else (speed, math.inf)))
+        if work.budget.limited:
+            check_time(self.name, chosen.seconds, work.budget)
         shared = SumWork.of(attempt.gradients, who, chosen)
         several, steps, records = len(chosen.sums) > 1, chosen.steps, shared.total
         pass_by = speed.record * records * steps
@@ -683,6 +686,8 @@ class Decode(StepAttack):
         trace, steps, gradients, *_ = attempt
         speed, seconds = self._time(attempt, work)
         chosen, who = self._chosen(attempt, speed, seconds)
+        if work.budget.limited:
+            check_time(self.name, chosen.seconds, work.budget)
         # Decoding counts as much as the gradients.
         records = len(who.candidates) + len(who.background)
         counted = Counted(work, chosen.steps, records, rest=chosen.steps)

@@ -389,7 +389,7 @@ _WORKING_BYTES: Final = 2**29  # nor is more memory
 _MOST_SECONDS: Final = 5.0  # of a chunk, where examples go through the model one after the other
 _MAPPED: Final = 2**25  # bytes of a vector that is not kept in memory twice
 _DTYPES: Final = (torch.float32, torch.float64)
-_LARGE: Final = 20_000_000  # parameters from which on gradients are in single precision, as they were in the training
+_LARGE: Final = 1_000_000  # parameters from which on gradients are in single precision, as they were in the training
 
 
 def precision_for(num_params: int) -> torch.dtype:

@@ -427,7 +427,7 @@ class _Case:
         ahead = len(stage.listed) + 4 * size + (2 if publication.ends is not None else 1) * len(stage.shown)
         least = _SLACK * ahead * self._record
         if budget.limited:
-            check_time(stage.attack.name, least + _FEWEST_REHEARSALS * size * self._record, budget.left())
+            check_time(stage.attack.name, least + _FEWEST_REHEARSALS * size * self._record, budget)
         self._reserve = max((1.0 - _REHEARSED) * budget.left(), least)
         vectors: list[Array] = []
         means: list[Array] = []

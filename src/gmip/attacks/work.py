@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TELL_EVERY: Final = 5.0  # seconds
 _OVERDRAWN: Final = 3.0  # times its share of a budget: what an attack may take, for others may need less than theirs
+_SPARE: Final = 1.2  # times a budget: it is kept within a fifth
 _ANYWAY: Final = 5.0  # seconds that everybody has
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -48,11 +49,15 @@ def as_seconds(name: str, value: float | str | None) -> float:
 
 
 class Budget:
-    """Time for a piece of work, from when it was made; `math.inf` for no limit."""
+    """Time for a piece of work, from when it was made; `math.inf` for no limit.
 
-    def __init__(self, seconds: float = math.inf) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
+    seconds : what to plan for. most : what the work may take, where that is more: the share of others, who may need
+        less. None: a fifth more.
+    """
+
+    def __init__(self, seconds: float = math.inf, most: float | None = None) -> None:
+        self.seconds, now = seconds, time.monotonic()
+        self._end, self._latest = now + seconds, now + (_SPARE * seconds if most is None else most)
 
     @property
     def limited(self) -> bool:
@@ -63,13 +68,17 @@ class Budget:
         """Seconds that are left; negative once it is used up."""
         return self._end - time.monotonic()
 
+    def most(self) -> float:
+        """Seconds in which something that cannot be less must end, if it is begun now."""
+        return max(min(_OVERDRAWN * self.left(), self._latest - time.monotonic()), _ANYWAY)
 
-def check_time(attack: str, needed: float, left: float) -> None:
-    """Refuses to begin what cannot end within several times the seconds that are left."""
-    if needed > max(_OVERDRAWN * left, _ANYWAY):
+
+def check_time(attack: str, needed: float, budget: Budget) -> None:
+    """Refuses to begin what cannot end in time."""
+    if needed > budget.most():
         raise UnsupportedModel(
             f"Attack {attack!r} needs about {needed:.0f} seconds for the least that tells something, and has "
-            f"{max(left, 0.0):.0f} of the budget",
+            f"{max(budget.left(), 0.0):.0f} of the budget",
             remedy="raise `budget`",
         )
 
@@ -239,7 +248,7 @@ class Speed(NamedTuple):
     def measured(cls, gradients: PerExampleGradients, step: Step, examples: Examples) -> Self:
         few = examples[: min(_PROBED, len(examples))]
         here, size = gradients.at(step.parameters), gradients.num_params
-        sum(1 for _ in here.pieces(few))  # what is done once, and loads what is loaded late
+        next(here.pieces(few))  # what is done once, and loads what is loaded late
         start = time.perf_counter()
         rows, pieces = next(here.pieces(few))
         count = rows.stop - rows.start
@@ -250,14 +259,17 @@ class Speed(NamedTuple):
         pair = (time.perf_counter() - start) / count**2
         some = few[: max(1, min(count, _WRITTEN // size))]
         start = time.perf_counter()
+        sum(1 for _ in here.pieces(some))  # few records at a time take longer than many
+        made = time.perf_counter()
         float(sum(chunk.square_().sum() for chunk in here.chunks(some)))
-        row = max((time.perf_counter() - start) / len(some) - record, 0.0)
+        row = max((time.perf_counter() - made) - (made - start), 0.0) / len(some)
         square = np.ones((512, 512))
         start = time.perf_counter()
         for _ in range(4):
             square = square @ square * (1.0 / 512.0)
         rate = 8.0 * 512.0**3 / (time.perf_counter() - start)
-        return cls(record, rate, row, pair)
+        # Many records share what multiplying out takes, which is most of the time with a few.
+        return cls(record, rate, row, min(pair, 2.0 * size / rate))
 
     def seconds(self, *, records: float, work: float) -> float:
         """The time that so many gradients and operations take."""

@@ -48,7 +48,7 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
-from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel, warn
 from gmip.parallel import Workers
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
@@ -60,6 +60,9 @@ from gmip.training.loop import initial_model
 from gmip.training.models import dropouts, has_classes
 
 _LEAST_SECONDS: Final = 1.0  # for an attack, however late it is
+_JUDGING: Final = 0.1  # of the budget, and at most so many seconds: for what comes after the attacks
+_MOST_JUDGING: Final = 20.0
+_ATTACKING: Final = 0.5  # of the budget, that attacks have, however long the run check took
 # What is stored of an attack: fields of `ScoreSet`, and of `AttackScores` beside them.
 _ARRAYS: Final = ("ids", "scores", "p_values", "susceptibility")
 _PLAIN: Final = ("attack", "calibration", "susceptibility_of", "cut_short", "guessed_seed")
@@ -170,12 +173,11 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
     """All that is known about one run: what its record says, and what attacks find."""
     settings, trace, watch = work.settings, run.trace, work.watch
     groups = record_groups(run.task, settings.group_by)
-    checked, limits = None, _limits(run)
+    start, checked, limits = time.monotonic(), None, _limits(run)
     if trace is not None:
         checked = check_run(
             run.task, trace, device=settings.device, progress=watch(f"checking the record of {run.name}")
         )
-    attacked, left_out = run_attacks(run, attacks, groups, work)
     norms = None
     if trace is not None:
         try:
@@ -186,6 +188,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
             norms = None if found is None else OwnNorms(ids, found)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             limits.append(ModelLimit(kind="own-gradients", problem=str(error)))
+    attacked, left_out = run_attacks(run, attacks, groups, work, spent=time.monotonic() - start)
     runs = () if trace is None or not trace.header.accountable else trace.runs()
     return Evidence(
         name=run.name,
@@ -335,11 +338,22 @@ def choose_candidates(target: ModelRecord, most: int, seed: int) -> NDArray[np.i
     return np.sort(np.concatenate(chosen).astype(np.int64))
 
 
+def attack_seconds(budget: float | None, spent: float = 0.0) -> float:
+    """What a budget leaves to the attacks after so many seconds, with room for judging: half of it at least; infinity
+    without one."""
+    if budget is None:
+        return math.inf
+    return max(budget - spent - min(_JUDGING * budget, _MOST_JUDGING), _ATTACKING * budget)
+
+
 def run_attacks(
-    run: AuditedRun, attacks: Sequence[Attack], groups: RecordGroups | None, work: Workplace
+    run: AuditedRun, attacks: Sequence[Attack], groups: RecordGroups | None, work: Workplace, *, spent: float = 0.0
 ) -> tuple[list[AttackEvidence], list[OmittedAttack]]:
     """What each attack found in each repetition, and the attacks that could not run; what `work.folder` already holds
-    is not computed again. Raises the first error where no attack could run."""
+    is not computed again. Raises the first error where no attack could run.
+
+    spent : seconds of the budget that were used up before, by the run check and norms of gradients.
+    """
     task, settings, folder, watch = run.task, work.settings, work.folder / "scores", work.watch
     workers = settings.shadows.asked_workers()
     found: dict[str, list[AttackScores]] = {attack.name: [] for attack in attacks}
@@ -352,9 +366,14 @@ def run_attacks(
         about = {"trace": target.fingerprint, "candidates": fingerprint(ids)}
         store = Store(folder, "scores", about)
         known = {attack.name: _unless_cut(store.get(_key(attack)), settings.budget) for attack in attacks}
-        budget = Budget(math.inf if settings.budget is None else settings.budget)
-        which = run.name if len(run.targets) == 1 else f"{run.name}, {repeat + 1} of {len(run.targets)}"
         unknown = [attack for attack in attacks if known[attack.name] is None]
+        budget = Budget(attack_seconds(settings.budget, spent if repeat == 0 else 0.0))
+        if settings.budget is not None and unknown and repeat == 0 and spent + budget.seconds > settings.budget:
+            warn(
+                f"The run check took {spent:.0f} of the {settings.budget:.0f} seconds of the budget. The attacks get "
+                f"{budget.seconds:.0f} all the same, so the audit takes longer than its budget."
+            )
+        which = run.name if len(run.targets) == 1 else f"{run.name}, {repeat + 1} of {len(run.targets)}"
         training, failed = _train_shadows(task, target, ids, unknown, which, watch, budget)
         errors |= failed
         order = sorted((a for a in attacks if a.name not in failed), key=lambda attack: attack.patient)
@@ -362,7 +381,8 @@ def run_attacks(
             scored = known[attack.name]
             if scored is None:
                 waiting = sum(known[other.name] is None for other in order[place:])
-                share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
+                left = max(budget.left(), _LEAST_SECONDS)
+                share = Budget(max(left / waiting, _LEAST_SECONDS), left) if budget.limited else None
                 parts = Store(folder, "parts", about | _key(attack))
                 try:
                     scored = _run(task, target, attack, ids, watch(f"{attack.name} on {which}"), share, parts, workers)
@@ -476,7 +496,7 @@ def _run(
     attack: Attack,
     ids: NDArray[np.int64],
     progress: Progress,
-    seconds: float | None,
+    budget: Budget | None,
     parts: Store,
     workers: Workers | None,
 ) -> AttackScores:
@@ -485,7 +505,7 @@ def _run(
         warnings.simplefilter("always", GmipWarning)
         background = attack_background(task, target, attack, ids)
         scores = attack.run(
-            task, target, ids, background, progress=progress, budget=seconds, parts=parts, workers=workers
+            task, target, ids, background, progress=progress, budget=budget, parts=parts, workers=workers
         )
     said = []
     for warning in caught:

@@ -220,9 +220,9 @@ class AttackSettings(_Strict):
     budget: Annotated[float | None, BeforeValidator(_budget)] = Field(
         default="10min",
         validate_default=True,
-        description="Time for the attacks on a run, such as 5min, 90s or 2h; none: no limit. Attacks leave out what "
-        "does not fit (steps first, then background, then dimensions of gradients; shadow models are fewer), and "
-        "the report says so. Judging comes on top.",
+        description="Time for a run: the run check, attacks and judging, such as 5min, 90s or 2h; none: no limit. "
+        "Attacks have half of it at least, leave out what does not fit (steps, background or dimensions of gradients; "
+        "shadow models are fewer), and the report says so.",
     )
     device: Annotated[str, AfterValidator(_device)] = Field(
         default="cpu",

@@ -31,7 +31,9 @@ def test_a_budget_runs_out() -> None:
 
 
 def test_what_cannot_end_in_time_is_not_begun() -> None:
-    check_time("glir", 29.0, 10.0)  # others may need less
-    check_time("glir", 4.0, -1.0)
-    with pytest.raises(UnsupportedModel, match=r"needs about 31 seconds .* has 10 of the budget"):
-        check_time("glir", 31.0, 10.0)
+    check_time("glir", 29.0, Budget(10.0, 40.0))  # others may need less
+    check_time("glir", 4.0, Budget(1.0e-9))
+    check_time("glir", 11.5, Budget(10.0))  # a budget is kept within a fifth
+    for needed, budget in ((31.0, Budget(10.0, 40.0)), (26.0, Budget(10.0, 25.0)), (13.0, Budget(10.0))):
+        with pytest.raises(UnsupportedModel, match=rf"needs about {needed:.0f} seconds .* has 10 of the budget"):
+            check_time("glir", needed, budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import gmip
 from gmip.attacks.attack import parties
 from gmip.attacks.glir.glir_attack import GLiR
 from gmip.attacks.loss import Loss
-from gmip.auditing import make_config, run_audit
-from gmip.auditing.attack_runs import choose_candidates
+from gmip.auditing import attack_runs, make_config, run_audit
+from gmip.auditing.attack_runs import attack_seconds, choose_candidates
 from gmip.auditing.schema import AuditResult, GivenClaim
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.report.card import headline
@@ -66,6 +67,31 @@ def without_times(result: AuditResult) -> dict[str, Any]:
         for attack in one["attacks"]:
             attack["seconds"] = 0.0
     return plain
+
+
+def test_the_run_check_is_part_of_the_budget(task: Task, run: Path, monkeypatch: Any) -> None:
+    """Attacks have half of it, however long the check took, and the audit says that it takes longer."""
+    assert [attack_seconds(30.0), attack_seconds(30.0, 5.0), attack_seconds(30.0, 50.0)] == [27.0, 22.0, 15.0]
+    assert attack_seconds(3600.0, 60.0) == 3520.0 and attack_seconds(None, 60.0) == math.inf
+    given: list[tuple[float, float]] = []
+    original = Loss._score
+    check, clock = attack_runs.check_run, [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def slow(*args: Any, **options: Any) -> Any:
+        clock[0] += 40.0
+        return check(*args, **options)
+
+    def told(self: Loss, task: Task, target: Any, who: Any, work: Any) -> Any:
+        given.append((work.budget.seconds, work.budget.most()))
+        return original(self, task, target, who, work)
+
+    monkeypatch.setattr(attack_runs, "check_run", slow)
+    monkeypatch.setattr(Loss, "_score", told)
+    gmip.audit(task, runs=[run], attacks=["loss"], budget=100.0)
+    with pytest.warns(GmipWarning, match=r"The run check took 40 of the 60 seconds of the budget. The attacks get 30 "):
+        gmip.audit(task, runs=[run], attacks=["loss"], budget=60.0)
+    assert given == [(50.0, 50.0), (30.0, 30.0)]
 
 
 def test_an_audit_without_out_keeps_nothing(task: Task, run: Path, tmp_path: Path, monkeypatch: Any) -> None:

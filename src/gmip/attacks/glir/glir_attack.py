@@ -838,7 +838,7 @@ class GLiR(StepAttack):
         floor, seconds = min(floor, plan.background), _PLANNED * work.budget.left()
         every = tuning if method == "joint" else steps
         plan = cut_to_fit(cost, plan, seconds=seconds, tuning=tuning, floor=floor, steps=every)
-        check_time(self.name, cost.least(plan, tuning), work.budget.left())
+        check_time(self.name, cost.least(plan, tuning), work.budget)
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 

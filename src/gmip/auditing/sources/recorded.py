@@ -21,6 +21,7 @@ from gmip.auditing.attack_runs import (
     AuditedRun,
     Workplace,
     attack_background,
+    attack_seconds,
     choose_candidates,
     lacking_steps,
     opened_runs,
@@ -222,7 +223,7 @@ def plan_audit(config: AuditConfig, sources: Sequence[TaskSource], task: Task | 
     found = []
     for run in runs:
         ids = choose_candidates(run.target, settings.candidates, work.seed)
-        share = None if settings.budget is None else settings.budget / len(attacks)
+        share = None if settings.budget is None else attack_seconds(settings.budget) / len(attacks)
         for attack in attacks:
             error: GmipError | None = lacking_steps(run, attack)
             plan = None
