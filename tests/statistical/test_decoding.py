@@ -73,6 +73,30 @@ def test_strangers_are_not_found(sampling: str, noise: float, background: int) -
         assert np.mean(odds >= -np.log(level)) <= level + 3.0 * np.sqrt(level / (C * len(games)) * 4.0)
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.25])
+def test_non_members_beside_all_members_are_not_accused(noise: float) -> None:
+    """Two shuffled epochs with noise, all members listed: neither ranks among decoys nor odds accuse the others. The
+    odds of sweeps without damping did, in half of such runs."""
+    ranks, odds, found = [], [], []
+    for seed in range(12):
+        rng, sums, epochs = np.random.default_rng(seed), [], []
+        for _ in range(2):
+            order, batch = rng.permutation(N), 10
+            epochs.append(list(range(len(sums), len(sums) + N // batch)))
+            for part in order.reshape(-1, batch):
+                gradients, std = rng.normal(size=(2 * C, 60)), noise * batch
+                total = gradients[part].sum(0) + std * rng.normal(size=60)
+                sums.append(from_rows(gradients / std, total / std, share=batch / N, draw="fixed", noisy=True))
+        outcome = decode(sums, dataset_size=N, epochs=epochs, decoys=C)
+        p_values = ranks_among(outcome.log_odds, outcome.decoys)
+        ranks.append(np.mean(p_values[N:] <= 0.05))
+        odds.append(np.mean(outcome.log_odds[N:] >= -np.log(0.05)))
+        found.append(np.mean(p_values[:N] <= 0.05))
+    error = np.sqrt(0.05 * 0.95 * (1.0 / N + 1.0 / C) / len(ranks))
+    assert np.mean(ranks) <= 0.05 + 2.0 * error and max(odds) <= 0.05
+    assert np.mean(found) > 0.8
+
+
 def test_ranks_among_decoys_hold_for_heavy_tails() -> None:
     """Five full batches of a model whose features have no variance: a list of strangers is accused at no more than the
     level, and of a list with the members all are found at p <= 1%."""
