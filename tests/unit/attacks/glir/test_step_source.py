@@ -106,6 +106,7 @@ def slow(done: int, total: int) -> None:
     time.sleep(0.3)
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_no_time_leaves_out_steps_and_says_so(runs: dict[str, Path]) -> None:
     for name, used in (("mini", 4), ("full", 1)):  # one more than chose the setting shows how long a step takes
         with pytest.warns(GmipWarning, match="left out .* steps"):

@@ -108,6 +108,7 @@ def test_small_batches_of_shuffled_epochs_add_up(tmp_path, who):
     assert all_of_them > max(one, 0.8)
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_a_budget_leaves_out_steps_and_then_rehearsals(tmp_path, who):
     task = dataclasses.replace(make_task(batch_size=MEMBERS), publish=signs)
     trace = record_run(task, tmp_path / "a", who[0], publish=signs, others=who[1])
