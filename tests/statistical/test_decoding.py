@@ -10,7 +10,7 @@ import pytest
 
 from gmip import NoisySGD, account
 from gmip.attacks.arrays import ranks_among
-from gmip.attacks.decode import decode, from_rows
+from gmip.attacks.decode import PublishedSum, decode, from_rows
 from gmip.stats.scores import auc, tpr_at_fpr
 from tests.unit.attacks.decode.listed_games import C, N, play
 
@@ -79,7 +79,9 @@ def test_non_members_beside_all_members_are_not_accused(noise: float) -> None:
     odds of sweeps without damping did, in half of such runs."""
     ranks, odds, found = [], [], []
     for seed in range(12):
-        rng, sums, epochs = np.random.default_rng(seed), [], []
+        rng = np.random.default_rng(seed)
+        sums: list[PublishedSum] = []
+        epochs: list[list[int]] = []
         for _ in range(2):
             order, batch = rng.permutation(N), 10
             epochs.append(list(range(len(sums), len(sums) + N // batch)))

@@ -19,6 +19,7 @@ from gmip.attacks.glir.glir_attack import GLiR
 from gmip.attacks.loss import Loss
 from gmip.auditing import attack_runs, make_config, run_audit
 from gmip.auditing.attack_runs import attack_seconds, choose_candidates
+from gmip.auditing.recompute import check_run
 from gmip.auditing.schema import AuditResult, GivenClaim
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.report.card import headline
@@ -75,12 +76,12 @@ def test_the_run_check_is_part_of_the_budget(task: Task, run: Path, monkeypatch:
     assert attack_seconds(3600.0, 60.0) == 3520.0 and attack_seconds(None, 60.0) == math.inf
     given: list[tuple[float, float]] = []
     original = Loss._score
-    check, clock = attack_runs.check_run, [0.0]
+    clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
     def slow(*args: Any, **options: Any) -> Any:
         clock[0] += 40.0
-        return check(*args, **options)
+        return check_run(*args, **options)
 
     def told(self: Loss, task: Task, target: Any, who: Any, work: Any) -> Any:
         given.append((work.budget.seconds, work.budget.most()))
