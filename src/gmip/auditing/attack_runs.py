@@ -188,7 +188,14 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
             norms = None if found is None else OwnNorms(ids, found)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             limits.append(ModelLimit(kind="own-gradients", problem=str(error)))
-    attacked, left_out = run_attacks(run, attacks, groups, work, spent=time.monotonic() - start)
+    spent = time.monotonic() - start
+    left = attack_seconds(settings.budget, spent)
+    if settings.budget is not None and spent + left > settings.budget:
+        warn(
+            f"The run check took {spent:.0f} of the {settings.budget:.0f} seconds of the budget. The attacks get "
+            f"{left:.0f} all the same, so the audit takes longer than its budget."
+        )
+    attacked, left_out = run_attacks(run, attacks, groups, work, spent=spent)
     runs = () if trace is None or not trace.header.accountable else trace.runs()
     return Evidence(
         name=run.name,
@@ -368,11 +375,6 @@ def run_attacks(
         known = {attack.name: _unless_cut(store.get(_key(attack)), settings.budget) for attack in attacks}
         unknown = [attack for attack in attacks if known[attack.name] is None]
         budget = Budget(attack_seconds(settings.budget, spent if repeat == 0 else 0.0))
-        if settings.budget is not None and unknown and repeat == 0 and spent + budget.seconds > settings.budget:
-            warn(
-                f"The run check took {spent:.0f} of the {settings.budget:.0f} seconds of the budget. The attacks get "
-                f"{budget.seconds:.0f} all the same, so the audit takes longer than its budget."
-            )
         which = run.name if len(run.targets) == 1 else f"{run.name}, {repeat + 1} of {len(run.targets)}"
         training, failed = _train_shadows(task, target, ids, unknown, which, watch, budget)
         errors |= failed
