@@ -618,7 +618,7 @@ class LiRA(ShadowAttack):
         the number of its models less 1 and the pooled one by 4, so that few shadow models give nearly the pooled and
         many the candidate's own. Online, "auto" also compares predictive distributions (Student's t) instead of
         Gaussians, and lets candidates share what training on a record does to its confidence: see
-        `gmip.attacks.arrays.likelihood_ratios`, and docs/attacks.md for what that gains with few models.
+        `gmip.attacks.arrays.likelihood_ratios`, and docs/evidence/attacks.md for what that gains with few models.
     augmentations : further views of each candidate, see `Confidence`. Online, the log-likelihood ratios of the views
         are averaged; offline, their phi. A model that was trained without them gives less away in them: some shadow
         models are attacked by the others, and where that finds less with all views than with the records as they are,
