@@ -106,18 +106,6 @@ def test_trains_records_and_says_so(run, task, tmp_path):
     assert {name: value.shape for name, value in state.items()} == {"weight": (2, 8), "bias": (2,)}
 
 
-def test_the_target_can_ask_for_other_neighbours(run, task, tmp_path):
-    """Poisson batches: to replace a record moves the sum by twice as much as to add one."""
-    wanted = ["--target", "epsilon=2@1e-5", "--notion", "gdp", "--sampling", "poisson"]
-    result = result_of(run, task, "--out", str(tmp_path / "a"), *wanted, "--adjacency", "replace-one")
-    planned = gmip.NoisySGD(
-        dataset_size=100, batch_size=20, num_steps=40, num_params=18, clip_norm=1.0, sampling="poisson"
-    )
-    keywords = {"target_epsilon": 2.0, "delta": 1e-5, "notion": "gdp"}
-    least = gmip.calibrate(planned, **keywords, adjacency="replace-one")
-    assert result["recipe"]["noise_std"] == least.noise_std > 1.5 * gmip.calibrate(planned, **keywords).noise_std
-
-
 def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     code, out, err = run(task, "--out", str(tmp_path / "a"), "--noise-multiplier", "2")
     assert (code, err) == (0, "")
@@ -251,8 +239,6 @@ OUT = ["--out", "a"]
         ([*OUT, "--steps", "1", "--epochs", "1"], "pass only one of them"),
         ([*OUT, "--target", "mu=1", "--target", "tpr=0.1@0.01"], "--target was given 2 times"),
         ([*OUT, "--notion", "gdp"], "--notion applies to a privacy target, and there is none"),
-        ([*OUT, "--adjacency", "replace-one"], "--adjacency applies to a privacy target, and there is none"),
-        ([*OUT, "--target", "mu=1", "--adjacency", "replace-one"], "--adjacency needs --notion = 'gdp'"),
         ([*OUT, "--target", "epsilon=3"], "--target must be like epsilon=3@1e-5"),
         ([*OUT, "--steps", "0"], "--steps must be a whole number"),
         ([*OUT, "--seed", "-1"], "--seed must be a whole number"),

@@ -13,7 +13,7 @@ from gmip.accounting.account import mu_per_step
 from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
-from gmip.cli.options import Delta, Option, Probability, from_settings
+from gmip.cli.options import Delta, Option, from_settings
 from gmip.cli.shared_settings import ACCOUNTING, AnswerSettings, AskedRun, asked_as_json, slow_because
 from gmip.report.account_words import at_most, beside, found, mu_and_epsilon, proved_instead
 
@@ -36,15 +36,6 @@ class AccountSettings(AnswerSettings, AskedRun):
         Option("D", ACCOUNTING),
         Field(description="Also compute epsilon at this delta, between 0 and 1."),
     ] = None
-    risk: Annotated[
-        Probability | None,
-        Option("RATE", ACCOUNTING),
-        Field(
-            description="Also compute how often an attacker guesses a secret of a member (an attribute, an "
-            "identity). Pass the success rate without that member's record, such as 0.1 for one of ten equally "
-            "likely values."
-        ),
-    ] = None
 
     @model_validator(mode="after")
     def _applies(self) -> Self:
@@ -66,17 +57,14 @@ def account(asked: AccountSettings) -> None:
     susceptibility given; null for a random record or --notion gdp), mu
     (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr (share of
     members found, by false-alarm rate as typed), tpr_error (how much of a
-    TPR is rounding), advantage, auc, epsilon and delta; baseline (as asked
-    with --risk) and risk (largest chance to guess the secret); gdp_mu (mu
+    TPR is rounding), advantage, auc, epsilon and delta; gdp_mu (mu
     of Gaussian differential privacy, at every FPR; null without noise) and
     gdp (differential privacy of the same run, with its adjacency).
     """
     run, record, known, most = asked.run(), asked.susceptibility, asked.attacker_knows, asked.rows_per_person
     rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
     with show.patience(slow_because(run, record)):
-        curve = account_run(
-            run, susceptibility=record, attacker_knows=known, notion=asked.notion, adjacency=asked.adjacency
-        )
+        curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion)
     mu_step, gdp = None, curve if asked.notion == "gdp" else None
     if asked.notion == "gmip" and not isinstance(record, str) and most == 1:
         mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)
@@ -91,11 +79,9 @@ def account(asked: AccountSettings) -> None:
         "auc": curve.auc(),
         "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
         "delta": asked.delta,
-        "baseline": asked.risk,
-        "risk": None if asked.risk is None else curve.risk(asked.risk),
         "gdp_mu": None if gdp is None else gdp.gdp_mu,
         "gdp_equivalent_mu": None if gdp is None else gdp.equivalent_mu(),
-        "gdp": None if gdp is None else _gdp_as_json(gdp, asked),
+        "gdp": None if gdp is None else _gdp_as_json(gdp, asked.delta),
         **show.claim_as_json(curve),
     }
     if asked.as_json:
@@ -106,13 +92,12 @@ def account(asked: AccountSettings) -> None:
     show.print_answer(rows, found(curve, text), curve, explain=asked.explain, remarks=remarks)
 
 
-def _gdp_as_json(curve: TradeOff, asked: AccountSettings) -> dict[str, Any]:
+def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
     return {
         "mu": curve.gdp_mu,
         "equivalent_mu": curve.equivalent_mu(),
-        "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
-        "delta": asked.delta,
-        "risk": None if asked.risk is None else curve.risk(asked.risk),
+        "epsilon": None if delta is None else curve.epsilon(delta),
+        "delta": delta,
         **show.claim_as_json(curve),
     }
 
@@ -125,7 +110,7 @@ def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list
 
 
 def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list[tuple[str, str]]:
-    most, delta, baseline = at_most(curve), answer["delta"], answer["baseline"]
+    most, delta = at_most(curve), answer["delta"]
     rows = [
         (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
         for text, tpr in answer["tpr_at_fpr"].items()
@@ -140,9 +125,6 @@ def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list
     if delta is not None:
         what = "differential privacy" if gdp is curve else "membership inference, no differential privacy"
         rows.append((f"epsilon of {what}, at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
-    if baseline is not None:
-        secret = f"a member's secret guessed, {_numbers.rate(baseline)} without the member"
-        rows.append((f"{secret}, {most}", _numbers.percent(answer["risk"], "up")))
     if gdp is None:
         rows.append(("differential privacy", "none without noise"))
         return rows
@@ -152,7 +134,4 @@ def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list
     if delta is not None and gdp is not curve:
         name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
         rows.append((name, _numbers.number(gdp.epsilon(delta), "up")))
-    if baseline is not None and gdp is not curve:
-        name = f"the secret guessed, by differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
-        rows.append((name, _numbers.percent(gdp.risk(baseline), "up")))
     return rows

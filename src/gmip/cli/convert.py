@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from gmip import _numbers
 from gmip._validate import listed
 from gmip.accounting import convert as formulas
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import OutputSettings
-
-DIGITS: Final = 5  # conversions are exact: a few more than for a bound
-
-
-class _Answer(NamedTuple):
-    values: dict[str, float]
-    rows: list[tuple[str, str]]
-    sentence: str
-    assumptions: tuple[str, ...] = ()
-
+from gmip.report.account_words import converted
 
 _READERS: Final[dict[str, Callable[[str, str], float]]] = {
     "mu_dp": parse.non_negative,
@@ -36,8 +26,6 @@ _READERS: Final[dict[str, Callable[[str, str], float]]] = {
     "num_params": parse.count,
     "batch_size": parse.count,
 }
-
-
 _NAMES: Final = {option_name(name).removeprefix("--"): name for name in _READERS}  # as typed: as options of others
 
 
@@ -89,112 +77,44 @@ def convert(asked: ConvertSettings) -> None:
     recipe = _RECIPES.get(frozenset(given))
     if recipe is None:
         raise _no_recipe(given)
-    answer = recipe(given)
+    values = recipe(**given)
+    said = converted(given, values)
     if asked.as_json:
-        show.print_json({**given, **answer.values, "assumptions": list(answer.assumptions)})
+        show.print_json({**given, **values, "assumptions": list(said.assumptions)})
     else:
-        show.print_people(answer.rows, answer.sentence, answer.assumptions)
+        show.print_people(said.rows, said.sentence, said.assumptions)
 
 
-_ONE_STEP = (
-    "For one step that every record takes part in; neighbouring data sets differ by replacing one record.",
-    "For a typical record (susceptibility K = num_params), not the most exposed one.",
-    "The trade-off curve of the step is treated as Gaussian.",
-)
-_SAME_NEIGHBOURS = (
-    "mu, epsilon and delta use the same definition of neighbouring data sets.",
-    "mu holds at every false-positive rate; for the epsilon of a training run ask its own curve, which gives a smaller "
-    "one: gmip account --delta.",
-)
-
-
-def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.gmip_mu_from_gdp_mu(x["mu_dp"], num_params=x["num_params"], batch_size=x["batch_size"])
-    shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step with mu {x['mu_dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
-    return _Answer({"mu_mip": mu}, [("mu of membership-inference privacy", shown)], text, _ONE_STEP)
-
-
-def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.gdp_mu_from_gmip_mu(x["mu_mip"], num_params=x["num_params"], batch_size=x["batch_size"])
-    shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step with mu {x['mu_mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
-    if shown == "infinite":
-        text = f"No noise is needed for mu {x['mu_mip']:g}, and without noise there is no differential privacy."
-    alone = formulas.corollary_gdp_mu_from_gmip_mu(x["mu_mip"], num_params=x["num_params"], batch_size=x["batch_size"])
-    rows = [
-        ("mu of differential privacy", shown),
-        ("by the formula of the paper's corollary alone", _numbers.number(alone, "up", DIGITS)),
-    ]
-    return _Answer({"mu_dp": mu, "mu_dp_corollary": alone}, rows, text, _ONE_STEP)
-
-
-def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.mu_from_epsilon_delta(epsilon=x["epsilon"], delta=x["delta"])
-    shown = _numbers.number(mu, "down", DIGITS)  # a budget
-    text = f"A mechanism with mu {shown} or less is ({x['epsilon']:g}, {x['delta']:g})-differentially private."
-    if shown == "infinite":
-        text = f"Every mechanism is ({x['epsilon']:g}, {x['delta']:g})-differentially private."
-    return _Answer({"mu": mu}, [("mu of differential privacy, at most", shown)], text, _SAME_NEIGHBOURS)
-
-
-def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
-    epsilon = formulas.epsilon_from_mu(x["mu_dp"], delta=x["delta"])
-    shown = _numbers.number(epsilon, "up", DIGITS)
-    text = f"A mechanism with mu {x['mu_dp']:g} is ({shown}, {x['delta']:g})-differentially private."
-    if shown == "infinite":
-        text = f"There is no finite epsilon for mu {x['mu_dp']:g} at delta {x['delta']:g}."
-    return _Answer({"epsilon": epsilon}, [("epsilon", shown)], text, _SAME_NEIGHBOURS)
-
-
-def _delta_from_mu(x: Mapping[str, Any]) -> _Answer:
-    delta = formulas.delta_from_mu(x["mu_dp"], epsilon=x["epsilon"])
-    shown = _numbers.number(delta, "up", DIGITS)
-    text = f"A mechanism with mu {x['mu_dp']:g} is ({x['epsilon']:g}, {shown})-differentially private."
-    return _Answer({"delta": delta}, [("delta", shown)], text, _SAME_NEIGHBOURS)
-
-
-def _noise(x: Mapping[str, Any]) -> _Answer:
-    sizes = {"clip_norm": x["clip_norm"], "batch_size": x["batch_size"]}
-    if "noise_multiplier" in x:
-        std = formulas.noise_std_from_multiplier(x["noise_multiplier"], **sizes)
-    else:
-        std = x["noise_std"]
-    multiplier = x.get("noise_multiplier")
-    if multiplier is None:
-        multiplier = formulas.noise_multiplier_from_std(std, **sizes)
-    sigma = formulas.dong_sigma_from_noise_std(std, **sizes)
-    replace = formulas.gdp_mu_per_step(multiplier, adjacency="replace-one")
-    add = formulas.gdp_mu_per_step(multiplier, adjacency="add-remove")
-    values = {
-        "noise_std": std,
-        "noise_multiplier": multiplier,
-        "dong_sigma": sigma,
-        "mu_dp_replace_one": replace,
-        "mu_dp_add_remove": add,
+def _noise(
+    clip_norm: float, batch_size: int, noise_std: float | None = None, noise_multiplier: float | None = None
+) -> dict[str, float]:
+    """All conventions for the noise, and the mu of one step by it, from one of them."""
+    if noise_std is None:
+        assert noise_multiplier is not None
+        noise_std = formulas.noise_std_from_multiplier(noise_multiplier, clip_norm=clip_norm, batch_size=batch_size)
+    if noise_multiplier is None:
+        noise_multiplier = formulas.noise_multiplier_from_std(noise_std, clip_norm=clip_norm, batch_size=batch_size)
+    return {
+        "noise_std": noise_std,
+        "noise_multiplier": noise_multiplier,
+        "dong_sigma": formulas.dong_sigma_from_noise_std(noise_std, clip_norm=clip_norm, batch_size=batch_size),
+        "mu_dp_replace_one": formulas.gdp_mu_per_step(noise_multiplier, adjacency="replace-one"),
+        "mu_dp_add_remove": formulas.gdp_mu_per_step(noise_multiplier, adjacency="add-remove"),
     }
-    rows = [
-        ("noise std on the batch mean", _numbers.number(std, "up", DIGITS)),
-        ("noise multiplier (Opacus)", _numbers.number(multiplier, "up", DIGITS)),
-        ("sigma (Dong et al.)", _numbers.number(sigma, "up", DIGITS)),
-        ("mu of one step, replace-one", _numbers.number(replace, "up", DIGITS)),
-        ("mu of one step, add-or-remove-one", _numbers.number(add, "up", DIGITS)),
-    ]
-    text = (
-        f"One step has mu {_numbers.number(replace, 'up', DIGITS)} in differential privacy if neighbouring data "
-        f"sets replace one record, {_numbers.number(add, 'up', DIGITS)} if they add or remove one."
-    )
-    if std == 0.0:
-        text = "Without noise there is no differential privacy."
-    return _Answer(values, rows, text, ("For one step that every record takes part in: sampling adds no privacy.",))
 
 
-_RECIPES: dict[frozenset[str], Callable[[Mapping[str, Any]], _Answer]] = {
-    frozenset({"mu_dp", "num_params", "batch_size"}): _mip_from_dp,
-    frozenset({"mu_mip", "num_params", "batch_size"}): _dp_from_mip,
-    frozenset({"epsilon", "delta"}): _mu_from_epsilon,
-    frozenset({"mu_dp", "delta"}): _epsilon_from_mu,
-    frozenset({"mu_dp", "epsilon"}): _delta_from_mu,
+# What is given -> what follows.
+_RECIPES: Final[dict[frozenset[str], Callable[..., dict[str, float]]]] = {
+    frozenset({"mu_dp", "num_params", "batch_size"}): lambda mu_dp, **sizes: {
+        "mu_mip": formulas.gmip_mu_from_gdp_mu(mu_dp, **sizes)
+    },
+    frozenset({"mu_mip", "num_params", "batch_size"}): lambda mu_mip, **sizes: {
+        "mu_dp": formulas.gdp_mu_from_gmip_mu(mu_mip, **sizes),
+        "mu_dp_corollary": formulas.corollary_gdp_mu_from_gmip_mu(mu_mip, **sizes),
+    },
+    frozenset({"epsilon", "delta"}): lambda **given: {"mu": formulas.mu_from_epsilon_delta(**given)},
+    frozenset({"mu_dp", "delta"}): lambda mu_dp, delta: {"epsilon": formulas.epsilon_from_mu(mu_dp, delta=delta)},
+    frozenset({"mu_dp", "epsilon"}): lambda mu_dp, epsilon: {"delta": formulas.delta_from_mu(mu_dp, epsilon=epsilon)},
     frozenset({"noise_std", "clip_norm", "batch_size"}): _noise,
     frozenset({"noise_multiplier", "clip_norm", "batch_size"}): _noise,
 }

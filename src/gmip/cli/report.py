@@ -11,7 +11,6 @@ from pydantic import Field
 from gmip._io import read_if_there, write
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, Settings, from_settings
-from gmip.report.share import FEWEST
 
 
 def _for(option: str, text: str) -> str:
@@ -42,11 +41,6 @@ class ReportSettings(Settings):
             "for an impact assessment or for the registry of DP deployments, a Hugging Face model card, or SARIF."
         ),
     ] = None
-    fewest: Annotated[
-        int,
-        Option("N"),
-        Field(ge=FEWEST, description="With --for: groups with fewer members or non-members are not named."),
-    ] = FEWEST
 
 
 @from_settings(ReportSettings)
@@ -80,7 +74,7 @@ def report(asked: ReportSettings) -> None:
     if asked.for_ is not None:
         if out is None:
             raise BadRequest("Several audits have no folder of their own", remedy="add --out")
-        for path in reports.write_for(result, asked.for_, out, fewest=asked.fewest):
+        for path in reports.write_for(result, asked.for_, out):
             print(f"Written: {path}")
         if asked.for_ == "release":
             kept = reports.write_report(result, Path(out) / "keep").folder
@@ -89,8 +83,6 @@ def report(asked: ReportSettings) -> None:
                     write(kept / name, table)
             print(f"To keep with the data, because it names members: {kept} (and all else in {out})")
         return
-    if asked.fewest != FEWEST:
-        raise BadRequest("applies to --for only", argument="--fewest", remedy="add --for release")
     written = None if out is None else reports.write_report(result, out)
     if len(audits) > 1:
         print("\n".join([answer_words.ship(result)[1], "", *card.runs_text(result)]))

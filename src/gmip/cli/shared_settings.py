@@ -20,7 +20,7 @@ from gmip.cli.options import (
     Probability,
     Settings,
 )
-from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, SAMPLINGS, Adjacency, NoisySGD, Notion, PrivacyTarget, Sampling
+from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTarget, Sampling
 
 RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target", "Accounting"
 WORKERS: Final = "Where it runs"
@@ -172,7 +172,7 @@ def _susceptibility(option: str, text: str) -> float | str:
 
 
 class NotionSettings(Settings):
-    """Which privacy it is: the notion and, of differential privacy, the neighbours."""
+    """Which privacy it is."""
 
     notion: Annotated[
         Notion,
@@ -183,14 +183,6 @@ class NotionSettings(Settings):
             "shuffled, zero out one)."
         ),
     ] = "gmip"
-    adjacency: Annotated[
-        Adjacency | None,
-        Option("|".join(ADJACENCIES), ACCOUNTING),
-        Field(
-            description="With --notion gdp: how neighbouring data sets differ. Poisson batches and balls-in-bins can "
-            "be asked for replace-one."
-        ),
-    ] = None
 
 
 class WhoseSettings(NotionSettings):
@@ -259,10 +251,10 @@ class TargetSettings(NotionSettings):
     ] = None
 
     def wanted(self, **whose: Any) -> PrivacyTarget:
-        """The target with its notion, the neighbours and `whose` privacy it is about."""
+        """The target with its notion and `whose` privacy it is about."""
         if self.target is None:
             raise BadRequest("No privacy target was given", remedy="add one, as in --target tpr=0.05@0.01")
-        return dataclasses.replace(self.target, notion=self.notion, adjacency=self.adjacency, **whose)
+        return dataclasses.replace(self.target, notion=self.notion, **whose)
 
 
 # -- where it runs -----------------------------------------------------------------------------------------------------

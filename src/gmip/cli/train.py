@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 _SAID_IN_FILE: Final = (
     *("dataset_size", "batch_size", "num_steps", "epochs", "sampling", "optimizer", "learning_rate", "clip_norm"),
-    *("noise_multiplier", "target", "notion", "adjacency"),
+    *("noise_multiplier", "target", "notion"),
 )
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
@@ -159,12 +159,10 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
             raise BadRequest(
                 "--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a"
             )
-        for name in ("notion", "adjacency"):
-            if name in self.model_fields_set and self.target is None:
-                raise BadRequest(
-                    f"--{name} applies to a privacy target, and there is none",
-                    remedy="add one, as in --target mu=0.5",
-                )
+        if "notion" in self.model_fields_set and self.target is None:
+            raise BadRequest(
+                "--notion applies to a privacy target, and there is none", remedy="add one, as in --target mu=0.5"
+            )
         once(self, "num_steps", "epochs", "number")
         if self.target is not None and self.noise_multiplier is not None:
             raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")

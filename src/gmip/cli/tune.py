@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gmip import _numbers
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest
-from gmip.cli.options import Count, Option, Positive, from_settings
+from gmip.cli.options import Count, Option, from_settings
 from gmip.cli.shared_settings import OutputSettings, TargetSettings, WorkerSettings
 from gmip.report.account_words import most, target_name, target_shown
 
@@ -74,24 +74,7 @@ class TuneSettings(OutputSettings, WorkerSettings, TargetSettings):
             "num_steps=50,100, optimizer=SGD,Adam and sampling=fixed,poisson choices. Repeat for several."
         ),
     ] = None
-    on_members: Annotated[
-        Positive | None,
-        Option("M", SEARCH),
-        Field(
-            description="Search on the members themselves, if there are no other records. The number of runs is "
-            "random, M on average. Publish only the best model. Needs --notion gdp; the noise accounts for the choice."
-        ),
-    ] = None
     out: Annotated[str, Option("DIR", SEARCH), Field(description="Folder for the results and finished work.")] = "tuned"
-
-    @model_validator(mode="after")
-    def _no_budget_on_members(self) -> Self:
-        if self.on_members is not None and self.budget is not None:
-            raise BadRequest(
-                "--budget and --on-members do not go together: the number of runs on members is random",
-                remedy="leave --budget out",
-            )
-        return self
 
 
 @from_settings(TuneSettings)
@@ -108,8 +91,9 @@ def tune(asked: TuneSettings) -> None:
     (the price of stricter targets, as a picture), tuning.json, trials.csv.
 
     Interrupted? Run the command again: finished work is kept, and the result
-    is the same. In Python gmip.tune also takes another metric than accuracy:
-    balanced-accuracy or loss.
+    is the same. In Python gmip.tune also takes another metric than accuracy
+    (balanced-accuracy or loss), and searches on the members themselves where
+    there are no other records.
     """
     target, folder = asked.wanted(), Path(asked.out)
     with show.warnings_in_one_line(), show.stages() as watch:
@@ -133,7 +117,6 @@ def tune(asked: TuneSettings) -> None:
                 folder=folder,
                 watch=watch,
                 space=asked.space or {},
-                on_members=asked.on_members,
                 **(asked.budget or {}),
             )
         except KeyboardInterrupt:
@@ -160,9 +143,6 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
         rows.append(("trials of the search", _numbers.count(len(result.tried))))
         rows.append(("trainings in all", _numbers.count(result.trainings)))
     show.print_people(rows, answer, [*tuning_page.exposure_notes(result), *more, tuning_page.leakage(result)])
-    if result.model is not None:
-        print(f"The model: {written}")
-        return
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train {written} --out runs/tuned    (the picture: {page})")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import number, percent, rate
 from gmip.accounting.tradeoff import TradeOff
@@ -125,3 +126,81 @@ def clip_origin(quantile: float, records: int) -> str:
     """Where a clip norm of `gmip.tuning.auto_clip` is from: traces and people are told."""
     share = percent(quantile, "nearest")
     return f"the {share} quantile of the gradient norms of {records} records that are no members, before training"
+
+
+# -- conversions -------------------------------------------------------------------------------------------------------
+
+
+class Converted(NamedTuple):
+    """What a conversion says: names and numbers, a sentence, and what it assumes."""
+
+    rows: list[tuple[str, str]]
+    sentence: str
+    assumptions: tuple[str, ...]
+
+
+_DIGITS: Final = 5  # conversions are exact: a few more than for a bound
+_RESULTS: Final = {
+    "mu_mip": "mu of membership-inference privacy",
+    "mu_dp": "mu of differential privacy",
+    "mu_dp_corollary": "by the formula of the paper's corollary alone",
+    "mu": "mu of differential privacy, at most",
+    "epsilon": "epsilon",
+    "delta": "delta",
+    "noise_std": "noise std on the batch mean",
+    "noise_multiplier": "noise multiplier (Opacus)",
+    "dong_sigma": "sigma (Dong et al.)",
+    "mu_dp_replace_one": "mu of one step, replace-one",
+    "mu_dp_add_remove": "mu of one step, add-or-remove-one",
+}
+_ONE_STEP: Final = (
+    "For one step that every record takes part in; neighbouring data sets differ by replacing one record.",
+    "For a typical record (susceptibility K = num_params), not the most exposed one.",
+    "The trade-off curve of the step is treated as Gaussian.",
+)
+_SAME_NEIGHBOURS: Final = (
+    "mu, epsilon and delta use the same definition of neighbouring data sets.",
+    "mu holds at every false-positive rate; for the epsilon of a training run ask its own curve, which gives a smaller "
+    "one: gmip account --delta.",
+)
+
+
+def converted(given: Mapping[str, float], values: Mapping[str, float]) -> Converted:
+    """The words of `gmip convert`: what was given, and what follows."""
+    # A mu that keeps an epsilon is a budget; all else is what is spent.
+    budget: Literal["up", "down"] = "down" if "mu" in values else "up"
+    shown = {name: number(value, budget, _DIGITS) for name, value in values.items()}
+    known = {name: f"{value:g}" for name, value in given.items()}
+    sentence, assumptions = _conversion(known | shown, next(iter(values)), values)
+    return Converted([(_RESULTS[name], text) for name, text in shown.items()], sentence, assumptions)
+
+
+def _conversion(x: Mapping[str, str], found: str, values: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
+    """The sentence about the number that was asked for, and what it assumes. x : all numbers, as they are shown."""
+    if found == "noise_std":
+        said = (
+            f"One step has mu {x['mu_dp_replace_one']} in differential privacy if neighbouring data sets replace one "
+            f"record, {x['mu_dp_add_remove']} if they add or remove one."
+        )
+        alone = ("For one step that every record takes part in: sampling adds no privacy.",)
+        return said if values["noise_std"] else "Without noise there is no differential privacy.", alone
+    infinite = x[found] == "infinite"
+    if found == "mu_mip":
+        said = (
+            f"A step with mu {x['mu_dp']} in differential privacy has mu {x['mu_mip']} in membership-inference privacy."
+        )
+        return said, _ONE_STEP
+    if found == "mu_dp":
+        said = (
+            f"A step with mu {x['mu_mip']} in membership-inference privacy has mu {x['mu_dp']} in differential privacy."
+        )
+        none = f"No noise is needed for mu {x['mu_mip']}, and without noise there is no differential privacy."
+        return none if infinite else said, _ONE_STEP
+    pair = f"({x['epsilon']}, {x['delta']})-differentially private"
+    if found == "mu":
+        said = f"Every mechanism is {pair}." if infinite else f"A mechanism with mu {x['mu']} or less is {pair}."
+    elif found == "epsilon" and infinite:
+        said = f"There is no finite epsilon for mu {x['mu_dp']} at delta {x['delta']}."
+    else:
+        said = f"A mechanism with mu {x['mu_dp']} is {pair}."
+    return said, _SAME_NEIGHBOURS

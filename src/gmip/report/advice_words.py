@@ -290,14 +290,13 @@ def _calculator_command(
 ) -> str | None:
     """`gmip calibrate` for noise, else `gmip account`. `alone`: by noise alone (differential privacy)."""
     whom = _whom(target)
-    if whom is None:
+    if whom is None or target.adjacency is not None:
         return None
     if change in ("noise", "noise-alone"):
         sizes = _run_options([run.replace(noise_std=0.0) for run in before])
         if sizes is None:
             return None
-        by = "" if target.adjacency is None else f" --adjacency {target.adjacency}"
-        about = f" --notion gdp{by}" if alone else whom
+        about = " --notion gdp" if alone else whom
         return f"gmip calibrate {sizes}{about} --target {target.text}"
     sizes = _run_options(runs)
     if sizes is None or alone:
