@@ -253,8 +253,6 @@ def test_account_json(answer):
         "auc": curve.auc(),
         "epsilon": None,
         "delta": None,
-        "baseline": None,
-        "risk": None,
         "gdp_mu": None,
         "gdp_equivalent_mu": None,
         "gdp": None,

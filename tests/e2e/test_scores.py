@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from gmip._io import hold_folder
-from gmip._tables import SUFFIXES
-from gmip.auditing.score_table import PREDICTION_ROLES
 from gmip.report import read_result
 from gmip.report.answer_words import curve_name
 from tests.e2e.cli import assert_one_sentence
@@ -127,12 +125,6 @@ def test_a_folder_in_use_says_by_whom(run, scores: Path, tmp_path: Path) -> None
         done = run("audit", str(scores), "--out", str(tmp_path / "out"))
     assert "is in use by process" in assert_one_sentence(done)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
-
-
-def test_the_command_knows_the_files_that_are_read() -> None:
-    from gmip.cli.audit import ROLES, TABLES
-
-    assert TABLES == SUFFIXES and set(ROLES) == {"score", *PREDICTION_ROLES}
 
 
 def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gmip.auditing.judge import AttackEvidence as AttackEvidence
     from gmip.auditing.judge import Evidence as Evidence
     from gmip.auditing.judge import JudgeSettings as JudgeSettings
+    from gmip.auditing.prediction_table import read_scores as read_scores
     from gmip.auditing.recompute import check_run as check_run
     from gmip.auditing.schema import AuditResult as AuditResult
     from gmip.auditing.schema import Candidate as Candidate
     from gmip.auditing.schema import Candidates as Candidates
     from gmip.auditing.schema import merged as merged
-    from gmip.auditing.score_table import read_scores as read_scores
     from gmip.auditing.settings import AuditConfig as AuditConfig
     from gmip.auditing.settings import make_config as make_config
     from gmip.auditing.settings import template as template
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "audit": ("audit", "audit_sources", "run_audit"),
     "judge": ("AttackEvidence", "Evidence", "JudgeSettings"),
+    "prediction_table": ("read_scores",),
     "recompute": ("check_run",),
     "schema": ("AuditResult", "Candidate", "Candidates", "merged"),
-    "score_table": ("read_scores",),
     "settings": ("AuditConfig", "make_config", "template"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _PUBLIC.items() for name in names}

@@ -1,4 +1,4 @@
-"""Scores of any attack, or predictions of models, as a table: which column says what, and what its cells mean."""
+"""Scores of any attack as a table: which column says what, what its cells mean, and one score for each person."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._tables import in_file, is_parquet, pieces, read_columns
-from gmip.attacks.arrays import Answers, ArrayScores, Form, ReferenceAnswers, array_attacks, read_answers
-from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.judge import Groups
 from gmip.auditing.schema import OmittedAttack, Persons, RunFacts, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats import auc
 from gmip.stats.scores import Fact
 
+Given = Mapping[str, str | Sequence[str]] | None  # role -> column, or several
 ROLES: Final = ("member", "score", "id", "person", "group", "run")
 _USUAL: Final = {
     "member": ("member", "is_member", "membership", "split"),
@@ -38,6 +35,7 @@ _USUAL: Final = {
 _SEVERAL: Final = ("score", "probability", "logit")  # roles that may have several columns
 GIVEN: Final = "score"  # what an attack is called whose scores have no name
 _NAMED: Final = ("member", "probability", "logit")  # roles that may say of which value or class, as member:train
+_PREDICTED: Final = re.compile(r"pred|predicted|prediction|y_?pred|y_?hat|yhat|risk|risk_score|forecast", re.IGNORECASE)
 _LIKE_ID: Final = re.compile(  # in the names of columns
     r".*(?:[_ .-]|^)(?:p?id|no|nr|mrn|uuid|key)|.*(?:number|nummer|[a-z]id)"
     r"|.*(?:patient|person|subject|participant|user|customer|client).*",
@@ -46,7 +44,7 @@ _LIKE_ID: Final = re.compile(  # in the names of columns
 _NO_NAME: Final = ("", "na", "nan", "n/a", "none", "null", "-")  # of a person
 _FEWEST_IDS: Final = 10  # different ids, at most 100 rows of each, that look like those of persons
 _LONGEST: Final = 200  # characters of a name
-_MOST_NAMES: Final = 1000  # groups, and runs
+MOST_NAMES: Final = 1000  # groups, and runs
 _MOST_CLASSES: Final = 100_000
 _WORDS: Final = {
     **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "member", "in", "train", "training", "ja", "oui"), True),
@@ -132,7 +130,7 @@ class ScoreTable:
         return int(self.member.size)
 
 
-def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | None = None) -> Columns:
+def find_columns(names: Sequence[str], given: Given = None) -> Columns:
     """Which column of scores is what: as `given` (role -> column, "score" also several), else by their usual names."""
     asked = asked_columns(names, given, "scores", ROLES)
     found = usual_columns(names, asked, "scores")
@@ -145,10 +143,21 @@ def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] 
             remedy="rename one, or name scores with `columns` score=NAME, a model's answers with `columns` "
             "probability:CLASS=NAME and `columns` label=NAME",
         )
-    return _with_roles(Columns(str(found["member"]), scores), found, names, given)
+    return with_roles(Columns(str(found["member"]), scores), found, names, given)
 
 
-def _with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequence[str], given: Given) -> Columns:
+def _check_answers(names: Sequence[str]) -> None:
+    """Says what is lacking beside an answer that is one value or class."""
+    answer = next((name for name in names if _PREDICTED.fullmatch(name.strip())), None)
+    if answer is not None:
+        raise InvalidArgument(
+            f"Column {answer!r} holds the model's answers, but an audit needs how well they fit each record",
+            remedy=f"for values, write a column loss, such as ({answer} - label)**2; for classes, one p_CLASS for "
+            f"each, or if it is the probability of one class, name that: `columns` probability:CLASS={answer}",
+        )
+
+
+def with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequence[str], given: Given) -> Columns:
     """The columns with those of the roles that every table has."""
     known = dataclasses.replace(
         columns,
@@ -163,9 +172,7 @@ def _with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequen
     return known if known.person else dataclasses.replace(known, unused=next(free, None))
 
 
-def asked_columns(
-    names: Sequence[str], given: Mapping[str, str | Sequence[str]] | None, what: str, roles: Sequence[str]
-) -> dict[str, list[str]]:
+def asked_columns(names: Sequence[str], given: Given, what: str, roles: Sequence[str]) -> dict[str, list[str]]:
     """`given` as role -> columns, after a check that they are there."""
     repeated = next((name for name in names if list(names).count(name) > 1), None)
     if repeated is not None:
@@ -178,15 +185,15 @@ def asked_columns(
             raise InvalidArgument(
                 f"has {key!r}", argument="columns", remedy=f"only {check.listed(_NAMED)} may name a value"
             )
-        several = [wanted] if isinstance(wanted, str) else list(wanted)
-        asked[role] = [*asked.get(role, ()), *several]
-        for name in several:
-            if name not in names:
-                raise InvalidArgument(
-                    f"The {what} have no column {name!r}{check.did_you_mean(name, names)}",
-                    remedy=f"the columns are {_listed(names)}",
-                )
-        if role not in _SEVERAL and len(asked[role]) > 1:
+        asked.setdefault(role, []).extend([wanted] if isinstance(wanted, str) else wanted)
+    for role, columns in asked.items():
+        unknown = next((name for name in columns if name not in names), None)
+        if unknown is not None:
+            raise InvalidArgument(
+                f"The {what} have no column {unknown!r}{check.did_you_mean(unknown, names)}",
+                remedy=f"the columns are {_listed(names)}",
+            )
+        if role not in _SEVERAL and len(columns) > 1:
             raise InvalidArgument(
                 f"has several columns for {role!r}",
                 argument="columns",
@@ -201,7 +208,11 @@ def usual_columns(names: Sequence[str], asked: Mapping[str, Sequence[str]], what
     found = {role: next((lower[name] for name in usual if name in lower), None) for role, usual in _USUAL.items()}
     found |= {role: columns[0] for role, columns in asked.items() if role not in _SEVERAL and columns}
     if found["member"] is None:
-        raise missing_column("member", "who was in the training data (1 or 0)", names, what)
+        raise InvalidArgument(
+            f"The {what} have no column 'member', who was in the training data (1 or 0); the columns are "
+            f"{_listed(names)}",
+            remedy="rename one, or name it with `columns` member=NAME",
+        )
     return found
 
 
@@ -214,14 +225,6 @@ def _usual_scores(names: Sequence[str]) -> dict[str, str]:
         elif word.startswith("score_") or word.endswith("_score"):
             found[name.strip()[6:] if word.startswith("score_") else name.strip()[:-6]] = name
     return {attack or column: column for attack, column in found.items()}
-
-
-def missing_column(role: str, meaning: str, names: Sequence[str], what: str) -> InvalidArgument:
-    """Said of a table that lacks a role."""
-    return InvalidArgument(
-        f"The {what} have no column {role!r}, {meaning}; the columns are {_listed(names)}",
-        remedy=f"rename one, or name it with `columns` {role}=NAME",
-    )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -401,7 +404,7 @@ class TableBuilder:
             texts = [re.sub(r"(?<=\d)\.0+$", "", text.strip()) for text in texts]
             texts = ["" if text.lower() in _NO_NAME else text for text in texts]
         codes = np.fromiter((book.setdefault(text, len(book)) for text in texts), np.intp, len(texts))
-        limit = _MOST_CLASSES if name == self.columns.label else _MOST_NAMES
+        limit = _MOST_CLASSES if name == self.columns.label else MOST_NAMES
         if len(book) > limit and name not in (self.columns.person, self.columns.unused):
             raise InvalidArgument(
                 f"The {self.columns.what} have more than {limit:,} different names in column {name!r}",
@@ -416,10 +419,11 @@ _THOUSANDS: Final = re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\s*")
 
 def _with_points(cells: Sequence[Any] | NDArray[Any]) -> Sequence[Any] | NDArray[Any]:
     """Decimal commas as points, where no cell has a point and the commas cannot separate thousands."""
-    texts = [cell for cell in cells if isinstance(cell, str) and "," in cell]
-    if not texts or any(isinstance(cell, str) and "." in cell for cell in cells):
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    commas = [text for text in texts if "," in text]
+    if not commas or any("." in text for text in texts):
         return cells
-    if not all(map(_COMMA.fullmatch, texts)) or all(map(_THOUSANDS.fullmatch, texts)):
+    if not all(map(_COMMA.fullmatch, commas)) or all(map(_THOUSANDS.fullmatch, commas)):
         return cells
     return [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
 
@@ -452,24 +456,22 @@ def _joined_ids(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any], columns: Columns) -> None:
-    for code, name in [(None, "")] if runs is None else list(enumerate(runs.names)):
-        here = np.ones(member.size, dtype=np.bool_) if runs is None or code is None else runs.codes == code
-        of = "" if code is None else f" of run {name!r}"
-        if runs is not None and (member[here].all() or not member[here].any()):
+    """In each run there are members and others, and each record once."""
+    parts: list[tuple[str, Any]] = [("", slice(None))]
+    if runs is not None:
+        parts = [(f" of run {name!r}", runs.codes == code) for code, name in enumerate(runs.names)]
+    for of, here in parts:
+        if np.unique(member[here]).size == 1:
             raise InvalidArgument(
                 f"The {columns.what}{of} are all of {'members' if member[here].any() else 'non-members'}",
                 remedy="pass both in each run, or leave out the column of runs",
             )
-        if columns.id is None:
-            continue
-        ordered = np.sort(ids[here])
-        repeated = int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+        repeated = ids[here].size - np.unique(ids[here]).size
         if repeated:
             raise InvalidArgument(
                 f"The {columns.what}{of} have {repeated:,} repeated entries in column {columns.id!r}",
                 remedy="name each record once; or, if they are one person's, name the column as the person: `columns` "
-                + f"person={columns.id}"
-                + ("" if code is not None else "; or add a column 'run'"),
+                f"person={columns.id}" + ("" if of else "; or add a column 'run'"),
             )
 
 
@@ -482,331 +484,6 @@ def one_dimensional(name: str, values: Any) -> NDArray[Any]:
     if array.ndim != 1:
         raise InvalidArgument(f"Column {name!r} must have one dimension, not shape {array.shape}")
     return array
-
-
-# -- predictions of a model and of reference models as a table --------------------------------------------------------
-
-
-Given = Mapping[str, str | Sequence[str]] | None
-PREDICTION_ROLES: Final = ("member", "label", "probability", "logit", "loss", "id", "person", "group", "run")
-_OWN: Final = ("label", "probability", "logit", "loss")  # roles of predictions alone
-_ANSWER: Final = re.compile(r"(loss|p|prob|proba|probability|logit)(?:_(.+))?", re.IGNORECASE)
-_PREDICTED: Final = re.compile(r"pred|predicted|prediction|y_?pred|y_?hat|yhat|risk|risk_score|forecast", re.IGNORECASE)
-_REFERENCE: Final = re.compile(r"(?:ref|reference)_?([a-z0-9]+)_(.+)", re.IGNORECASE)
-_MOST_GROUPS: Final = 1000
-
-
-@dataclass(frozen=True)
-class AnswerColumns:
-    """Columns that hold what a model says, the class that each is about, and the column of who was in its training."""
-
-    form: Form
-    columns: tuple[str, ...]
-    classes: tuple[str, ...] = ()
-    inside: str | None = None
-
-    @property
-    def one_of_two(self) -> bool:
-        """Whether there is a probability of one class, and the other has the rest."""
-        return self.form == "probabilities" and len(self.columns) == 1
-
-
-@dataclass(frozen=True)
-class PredictionColumns:
-    """Which column is what, in the table, of the model, and of each reference model."""
-
-    table: Columns
-    model: AnswerColumns
-    references: tuple[AnswerColumns, ...]
-
-
-def builder_for(names: Sequence[str], given: Given = None, attacks: Sequence[str] | None = None) -> Any:
-    """A builder of the table with these columns, of scores or of predictions (`TableBuilder`, `PredictionBuilder`).
-
-    Predictions are known by roles in `given` that only they have; else, where no column is named as scores are, by
-    columns named as predictions are. `attacks` : those to try on predictions; None: all that they allow.
-    """
-    roles = {key.partition(":")[0] for key in given or {}}
-    if not roles & {*_OWN} or "score" in roles:
-        try:
-            scores = TableBuilder(find_columns(names, {k: v for k, v in (given or {}).items() if k != "label"}))
-        except InvalidArgument:
-            if "score" in roles or not _answers({name.strip(): name for name in names}):
-                raise
-        else:
-            if attacks:
-                raise InvalidArgument(
-                    "are for predictions, and this is a table of scores", argument="attacks", remedy="leave them out"
-                )
-            return scores
-    return PredictionBuilder(_prediction_columns(names, given), attacks)
-
-
-def _check_answers(names: Sequence[str]) -> None:
-    """Says what is lacking beside an answer that is one value or class."""
-    answer = next((name for name in names if _PREDICTED.fullmatch(name.strip())), None)
-    if answer is not None:
-        raise InvalidArgument(
-            f"Column {answer!r} holds the model's answers, but an audit needs how well they fit each record",
-            remedy=f"for values, write a column loss, such as ({answer} - label)**2; for classes, one p_CLASS for "
-            f"each, or if it is the probability of one class, name that: `columns` probability:CLASS={answer}",
-        )
-
-
-def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns:
-    asked = asked_columns(names, given, "predictions", PREDICTION_ROLES)
-    found = usual_columns(names, asked, "predictions")
-    own: dict[str, str] = {}
-    others: dict[str, dict[str, str]] = {}
-    for name in names:
-        reference = _REFERENCE.fullmatch(name.strip())
-        if reference:
-            others.setdefault(reference[1].lower(), {})[reference[2]] = name
-        else:
-            own[name.strip()] = name
-    model = _asked_answers(asked, given) or _answers(own)
-    if model is None:
-        raise InvalidArgument(
-            "The predictions have no columns of losses, probabilities or logits",
-            remedy="name them loss, p_CLASS or logit_CLASS, or with `columns` probability:CLASS=NAME for each class "
-            "(of two, one is enough)",
-        )
-    references = []
-    for who, columns in others.items():
-        inside = next((columns[key] for key in columns if key.lower() in ("in", "member", "inside")), None)
-        answers = _answers({key: name for key, name in columns.items() if name != inside})
-        if answers is None:
-            raise InvalidArgument(
-                f"Reference model {who!r} has no columns of losses, probabilities or logits",
-                remedy=f"name them ref_{who}_loss, ref_{who}_p_CLASS or ref_{who}_logit_CLASS",
-            )
-        if model.one_of_two and answers.form == "label probabilities":
-            answers = dataclasses.replace(answers, form=model.form, classes=model.classes)
-        references.append(dataclasses.replace(answers, inside=inside))
-    numbers = [name for one in (model, *references) for name in (*one.columns, *([one.inside] if one.inside else []))]
-    label = found["label"]
-    if label is not None and model.form == "label probabilities":
-        raise InvalidArgument(
-            f"Column {model.columns[0]!r} is one probability beside a label, and its class is unknown",
-            remedy=f"name the class: `columns` probability:CLASS={model.columns[0]}; or leave out the labels if it is "
-            "of the true one",
-        )
-    table = Columns(
-        member=str(found["member"]),
-        scores={name: name for name in numbers},
-        label=label,
-        flags=tuple(one.inside for one in references if one.inside is not None),
-        what="predictions",
-    )
-    return PredictionColumns(_with_roles(table, found, names, given), model, tuple(references))
-
-
-def _asked_answers(asked: Mapping[str, Sequence[str]], given: Given) -> AnswerColumns | None:
-    forms: dict[str, Form] = {"logit": "logits", "probability": "probabilities", "loss": "losses"}
-    role = next((role for role in forms if asked.get(role)), None)
-    if role is None:
-        return None
-    columns = tuple(asked[role])
-    named: dict[str, str] = {}
-    for key, wanted in (given or {}).items():
-        kind, _, of = key.partition(":")
-        if kind == role and of:
-            named |= dict.fromkeys([wanted] if isinstance(wanted, str) else wanted, of)
-    if role == "probability" and len(columns) == 1 and not named:
-        return AnswerColumns("label probabilities", columns)
-    if role == "loss":
-        return AnswerColumns("losses", columns)
-    matched = [_ANSWER.fullmatch(name.strip()) for name in columns]
-    return AnswerColumns(
-        forms[role],
-        columns,
-        tuple(named.get(name) or (m[2] if m and m[2] else name) for m, name in zip(matched, columns, strict=True)),
-    )
-
-
-def _answers(columns: Mapping[str, str]) -> AnswerColumns | None:
-    """What is said by columns of usual names (name without its prefix -> column), the finest of what there is."""
-    kinds: dict[str, list[tuple[str, str | None]]] = {}
-    for key, name in columns.items():
-        match = _ANSWER.fullmatch(key)
-        if match:
-            kind = match[1].lower() if match[1].lower() in ("loss", "logit") else "p"
-            kinds.setdefault(kind, []).append((name, match[2]))
-    forms: list[tuple[str, Form]] = [("logit", "logits"), ("p", "probabilities")]
-    for kind, form in forms:
-        found = [(name, of) for name, of in kinds.get(kind, []) if of is not None]
-        if len(found) > 1:
-            return AnswerColumns(form, tuple(name for name, _ in found), tuple(str(of) for _, of in found))
-    single: list[tuple[str, Form]] = [("loss", "losses"), ("p", "label probabilities")]
-    for kind, form in single:
-        alone = [name for name, of in kinds.get(kind, []) if of is None]
-        if alone:
-            return AnswerColumns(form, (alone[0],))
-    return None
-
-
-@dataclass
-class PredictionBuilder:
-    """A `TableBuilder` whose table has the scores of attacks on the predictions that were added."""
-
-    found: PredictionColumns
-    attacks: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        self._builder = TableBuilder(self.found.table)
-        self.columns = self.found.table
-        self.add = self._builder.add
-
-    def table(self) -> ScoreTable:
-        """Scores of the attacks, by what all predictions say."""
-        raw = self._builder.table()
-        model = read_answers(self.found.model.form, *_values(raw, self.found.model))
-        references = []
-        for one in self.found.references:
-            answers = read_answers(one.form, *_values(raw, one))
-            references.append(ReferenceAnswers(answers, None if one.inside is None else raw.scores[one.inside] == 1.0))
-        groups, by = raw.groups, raw.grouped_by
-        if (
-            groups is None
-            and raw.persons is None
-            and raw.labels is not None
-            and 2 <= len(raw.labels.names) <= _MOST_GROUPS
-        ):
-            groups, by = raw.labels, "class"
-        return scores_of(
-            dataclasses.replace(raw, groups=groups, grouped_by=by), model, *signals(model, references, self.attacks)
-        )
-
-
-_NEEDED: Final = {
-    "loss": "labels, or losses",
-    "label-only": "`classes` and labels",
-    "quantile": "`features`",
-    "combined": "reference models, two or more with and two or more without each record",
-    "base": "reference models too few for 'combined', or without the records",
-}
-
-
-def signals(
-    model: Answers, references: Sequence[ReferenceAnswers] = (), attacks: Sequence[str] | None = None
-) -> tuple[list[ArrayScores], tuple[OmittedAttack, ...]]:
-    """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`, and which
-    of these it does not allow. Raises where it allows none of them.
-
-    With two classes the margin and the modified entropy have the order of the loss, and are not among them.
-    """
-    found = array_attacks(model, references)
-    if not attacks:
-        return list(found.values()), ()
-    errors: dict[str, InvalidArgument] = {}
-    for name in attacks:
-        check.one_of("attacks", name, array_names())
-        if name not in found:
-            needs = "columns of reference models" if ATTACKS[name].compares else "probabilities of 3 classes or more"
-            needs = _NEEDED.get(name, needs)
-            errors[name] = InvalidArgument(
-                f"has {name!r}, and the predictions do not allow it",
-                argument="attacks",
-                remedy=f"it needs {needs}; they allow {check.listed(found)}",
-            )
-    if len(errors) == len(set(attacks)):
-        raise next(iter(errors.values()))
-    left_out = tuple(OmittedAttack.of(name, error) for name, error in errors.items())
-    return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
-
-
-def scores_of(
-    raw: ScoreTable, model: Answers, found: Sequence[ArrayScores], left_out: tuple[OmittedAttack, ...]
-) -> ScoreTable:
-    """The table with the scores of these attacks on `model` instead of its numbers, and the attacks that it does not
-    allow."""
-    return dataclasses.replace(
-        raw,
-        scores={one.name: one.scores for one in found},
-        about={one.name: AttackInfo(one.title, one.needs, one.facts) for one in found},
-        left_out=left_out,
-        facts=_accuracy(raw.member, model),
-    )
-
-
-def _accuracy(member: NDArray[np.bool_], model: Answers) -> RunFacts:
-    """How often the model is right, where it answers for every class and the labels are known. A tie is right."""
-    if model.logs is None or model.labels is None:
-        return RunFacts()
-    right = np.take_along_axis(model.logs, model.labels[:, None], axis=1)[:, 0] >= model.logs.max(axis=1)
-    return RunFacts(
-        train_accuracy=float(right[member].mean()),
-        test_accuracy=float(right[~member].mean()),
-        test_records=int(np.count_nonzero(~member)),
-        chance_accuracy=1.0 / model.logs.shape[1],
-    )
-
-
-def _values(raw: ScoreTable, which: AnswerColumns) -> tuple[NDArray[np.float64], NDArray[np.intp] | None]:
-    """The numbers of a model, and the label of each record as a place among its classes."""
-    if not which.classes:
-        return raw.scores[which.columns[0]], None
-    values, classes = np.column_stack([raw.scores[name] for name in which.columns]), which.classes
-    if which.one_of_two:
-        names = () if raw.labels is None else raw.labels.names
-        other = next((name for name in names if name.strip() != classes[0]), f"not {classes[0]}")
-        values, classes = np.column_stack([values, 1.0 - values]), (classes[0], other)
-    if raw.labels is None:
-        return values, None
-    return values, _places(raw.labels, classes)
-
-
-def _places(labels: Groups, classes: Sequence[str]) -> NDArray[np.intp]:
-    """Labels are names of classes; else, if classes have no numbers for names, places from 0."""
-    known = {name.strip(): place for place, name in enumerate(classes)}
-    if not any(_whole(name) is not None for name in known):
-        known = {str(place): place for place in range(len(classes))} | known
-    found = []
-    for text in labels.names:
-        place = known.get(text.strip(), known.get(str(_whole(text)), -1))
-        if place < 0:
-            some = ", ".join(list(classes)[:6]) + (", ..." if len(classes) > 6 else "")
-            raise InvalidArgument(
-                f"The predictions have the label {text[:40]!r}, which is none of their classes ({some})",
-                remedy="name columns of probabilities p_LABEL, one for each label",
-            )
-        found.append(place)
-    return np.array(found, dtype=np.intp)[labels.codes]
-
-
-def _whole(text: str) -> int | None:
-    """3 for "3" and for "3.0", as data frames write classes with gaps."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() and abs(number) < 1.0e15 else None
-
-
-def table_from_columns(
-    cells: Mapping[str, Any], given: Given = None, attacks: Sequence[str] | None = None
-) -> ScoreTable:
-    """A table from columns as arrays or lists, of scores or of predictions."""
-    named = {str(name): values for name, values in cells.items()}
-    builder = builder_for(list(named), given, attacks)
-    builder.add({name: one_dimensional(name, named[name]) for name in builder.columns.all()})
-    table: ScoreTable = builder.table()
-    return table
-
-
-def read_scores(path: Path, columns: Given = None, attacks: Sequence[str] | None = None) -> ScoreTable:
-    """The scores in a file, or those of attacks on the predictions in it; arguments as in `builder_for`.
-
-    What is wrong is one sentence that names the file."""
-    with in_file(path):
-        if is_parquet(path):
-            return table_from_columns(read_columns(path), columns, attacks)
-        builder: Any = None
-        for names, cells in pieces(path):
-            builder = builder or builder_for(names, columns, attacks)
-            builder.add({name: cells[name] for name in builder.columns.all()})
-        table: ScoreTable = builder.table()
-        return table
 
 
 # -- persons with several rows -----------------------------------------------------------------------------------------
@@ -843,13 +520,7 @@ def by_person(table: ScoreTable) -> tuple[ScoreTable, Persons | None]:
     members = np.bincount(place, weights=table.member)
     whole = (members == 0) | (members == rows)
     member = members[whole] > 0
-    for inside, kind in ((member, "members"), (~member, "non-members")):
-        if np.count_nonzero(inside) < 2:
-            raise InvalidArgument(
-                f"{np.count_nonzero(inside)} persons are {kind} with all their rows, and {np.count_nonzero(~whole)} "
-                "have rows among members and among non-members",
-                remedy="pass at least 2 persons with all rows in the training data, and 2 with none",
-            )
+    _check_persons(member, int(np.count_nonzero(~whole)))
     first = first[whole]
     groups, grouped_by = _of_persons(table.groups, place, whole, first), table.grouped_by
     if groups is None:
@@ -873,6 +544,16 @@ def by_person(table: ScoreTable) -> tuple[ScoreTable, Persons | None]:
         on_both_sides=int(np.count_nonzero(~whole)),
         uneven=_uneven(rows[whole], member),
     )
+
+
+def _check_persons(member: NDArray[np.bool_], on_both_sides: int) -> None:
+    for inside, kind in ((member, "members"), (~member, "non-members")):
+        if np.count_nonzero(inside) < 2:
+            raise InvalidArgument(
+                f"{np.count_nonzero(inside)} persons are {kind} with all their rows, and {on_both_sides} have rows "
+                "among members and among non-members",
+                remedy="pass at least 2 persons with all rows in the training data, and 2 with none",
+            )
 
 
 def _summed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 WHAT, HOW, OUTPUT = "What to audit", "How to audit", "Output"
 YAML: Final = (".yaml", ".yml")
-TABLES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, not imported
-ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id", "person", "group", "run")
 _OF_TABLES: Final = (
     "typed",
     "source",
@@ -51,6 +48,13 @@ def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
         named = equals and name and "://" not in name  # an address may hold an = of its own
         runs.append({"name": name, "path": path} if named else {"path": text if "://" in name else path or text})
     return runs
+
+
+def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    from gmip.auditing.prediction_table import PREDICTION_ROLES
+
+    roles = tuple(dict.fromkeys(("member", "score", *PREDICTION_ROLES)))
+    return parse.columns(option, texts, roles, of_values=True)
 
 
 class AuditSettings(OutputSettings, WorkerSettings, AuditConfig):
@@ -102,7 +106,7 @@ class AuditSettings(OutputSettings, WorkerSettings, AuditConfig):
     ] = None
     columns: Annotated[
         dict[str, list[str]] | None,
-        Option("ROLE=NAME", WHAT, partial(parse.columns, roles=ROLES, of_values=True), repeated=True),
+        Option("ROLE=NAME", WHAT, _columns, repeated=True),
         Field(
             description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
             "loss, id, person, group or run; repeat for several. member:VALUE=NAME: members "
@@ -189,8 +193,10 @@ def audit(asked: AuditSettings) -> None:
 
 def _is_table(path: Path) -> bool:
     """Whether it is a file of scores or predictions, or one that is refused with a way to make one of it."""
+    from gmip._tables import SUFFIXES
+
     suffix = path.suffix.lower()
-    return suffix in TABLES or (suffix not in ("", ".py", *YAML) and path.is_file())
+    return suffix in SUFFIXES or (suffix not in ("", ".py", *YAML) and path.is_file())
 
 
 def _planted(table: Path) -> PlantedRun | None:

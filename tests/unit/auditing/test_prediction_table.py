@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.auditing.score_table import table_from_columns
+from gmip.auditing.prediction_table import table_from_columns
 from gmip.errors import InvalidArgument
 
 MEMBER = [1, 1, 0, 0]

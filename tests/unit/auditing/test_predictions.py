@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.arrays import Answers, Moments, ReferenceAnswers, likelihood_ratios, read_answers
-from gmip.auditing.score_table import signals
+from gmip.auditing.prediction_table import signals
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import auc
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.auditing.score_table import find_columns, table_from_columns
+from gmip.auditing.prediction_table import table_from_columns
+from gmip.auditing.score_table import find_columns
 from gmip.errors import InvalidArgument
 
 MEMBER, SCORE = [1, 1, 0, 0], [0.5, 0.1, 0.2, 0.3]

@@ -17,19 +17,17 @@ from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.attacks.arrays import Answers, Form, ReferenceAnswers, read_answers
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
+from gmip.auditing.prediction_table import read_scores, scores_of, signals, table_from_columns
 from gmip.auditing.schema import RunFacts, SourceKind
 from gmip.auditing.score_table import (
     GIVEN,
     AttackInfo,
     Columns,
+    Given,
     ScoreTable,
     TableBuilder,
     by_person,
     one_dimensional,
-    read_scores,
-    scores_of,
-    signals,
-    table_from_columns,
 )
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -60,7 +58,7 @@ class Scores:
     members: Any
     non_members: Any = None
     _: KW_ONLY
-    columns: Mapping[str, str | Sequence[str]] | None = None
+    columns: Given = None
 
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The scores, and who was in."""
@@ -119,7 +117,7 @@ class Predictions:
     groups: Any = None
     persons: Any = None
     attacks: Sequence[str] | None = None
-    columns: Mapping[str, str | Sequence[str]] | None = None
+    columns: Given = None
 
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The scores of the attacks that the predictions allow."""
@@ -130,23 +128,18 @@ class Predictions:
             "classes": self.classes,
         }
         given = {name: value for name, value in arrays.items() if value is not None}
-        beside = {
-            "labels": self.labels,
-            "references": self.references,
-            "references_members": self.references_members,
-            "features": self.features,
-            "ids": self.ids,
-            "groups": self.groups,
-            "persons": self.persons,
-        }
+        records = {name: getattr(self, name) for name in ("labels", "features", "ids", "groups", "persons")}
         if given:
             named = [*given, *(["columns"] if self.columns else [])]
             if len(given) > 1 or self.columns is not None:
                 raise InvalidArgument(f"`{', `'.join(named)}` cannot go together")
             form, values = next(iter(given.items()))
-            return table_evidence(
-                _prediction_table(self.members, form, values, self.attacks, **beside), name="predictions"
+            references = _references(self.references, self.references_members, values)
+            found = prediction_scores(
+                self.members, form=form, values=values, references=references, attacks=self.attacks, **records
             )
+            return table_evidence(found, name="predictions")
+        beside = records | {"references": self.references, "references_members": self.references_members}
         unused = next((name for name, value in beside.items() if value is not None), None)
         if unused is not None:
             raise InvalidArgument("needs one of `probabilities`, `logits`, `losses` and `classes`", argument=unused)
@@ -197,9 +190,7 @@ def table_evidence(
 # -- what is given ----------------------------------------------------------------------------------------------------
 
 
-def _read_table(
-    given: Any, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None = None
-) -> tuple[ScoreTable, Path | None]:
+def _read_table(given: Any, columns: Given, attacks: Sequence[str] | None = None) -> tuple[ScoreTable, Path | None]:
     """A table of scores or predictions from a file, a mapping or a data frame, and the path of the file."""
     if isinstance(given, (str, os.PathLike)):
         path = Path(given)
@@ -292,43 +283,21 @@ def _fingerprint(table: ScoreTable) -> str:
 # -- attacks on predictions ------------------------------------------------------------------------------------------
 
 
-def _prediction_table(
-    members: Any,
-    form: str,
-    values: Any,
-    attacks: Sequence[str] | None,
-    *,
-    labels: Any,
-    references: Any,
-    references_members: Any,
-    features: Any,
-    ids: Any,
-    groups: Any,
-    persons: Any,
-) -> ScoreTable:
-    others = None if references is None else _numbers("references", references, (None, *np.shape(values)))
-    if others is None and references_members is not None:
-        raise InvalidArgument("needs `references`", argument="references_members")
-    inside = None
-    if others is not None and references_members is not None:
-        inside = _numbers("references_members", references_members, others.shape[:2])
-        if not np.isin(inside, (0.0, 1.0)).all():
-            raise InvalidArgument("must hold 1 and 0 only", argument="references_members")
-    pairs = [
-        (one, None if inside is None else inside[i] == 1.0) for i, one in enumerate(() if others is None else others)
-    ]
-    return prediction_scores(
-        members,
-        form=form,
-        values=values,
-        labels=labels,
-        references=pairs,
-        attacks=attacks,
-        features=features,
-        ids=ids,
-        groups=groups,
-        persons=persons,
-    )
+def _references(
+    references: Any, members: Any, values: Any
+) -> list[tuple[NDArray[np.float64], NDArray[np.bool_] | None]]:
+    """What each reference model says, in the form of `values`, and who was in it."""
+    if references is None:
+        if members is not None:
+            raise InvalidArgument("needs `references`", argument="references_members")
+        return []
+    others = _numbers("references", references, (None, *np.shape(values)))
+    if members is None:
+        return [(one, None) for one in others]
+    inside = _numbers("references_members", members, others.shape[:2])
+    if not np.isin(inside, (0.0, 1.0)).all():
+        raise InvalidArgument("must hold 1 and 0 only", argument="references_members")
+    return list(zip(others, inside == 1.0, strict=True))
 
 
 def prediction_scores(
@@ -358,16 +327,22 @@ def prediction_scores(
             remedy="pass a column for each class, of two classes np.column_stack([1 - p, p])",
         )
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
-    if form == "classes":
-        found = None if labels is None else _numbers("labels", labels, (len(raw),)).astype(np.intp)
-    else:
-        found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
+    found = _labels_for(form, labels, own)
     models = [ReferenceAnswers(_answers(form, one, found), inside) for one, inside in references]
     model = _answers(form, own, found)
     if features is not None:
         known = [_numbers("features", features, (len(raw), None)), *([] if found is None else [found[:, None]])]
         model = dataclasses.replace(model, features=np.concatenate(known, axis=1))
     return scores_of(raw, model, *signals(model, models, attacks))
+
+
+def _labels_for(form: str, labels: Any, own: NDArray[np.float64]) -> NDArray[np.intp] | None:
+    """The labels beside what a model answers: classes themselves, or places among its classes; None: none count."""
+    if labels is None:
+        return None
+    if form == "classes":
+        return _numbers("labels", labels, (len(own),)).astype(np.intp)
+    return None if own.ndim == 1 else _places(labels, *own.shape)
 
 
 def _records(members: Any, ids: Any, groups: Any, persons: Any) -> ScoreTable:
