@@ -533,10 +533,10 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         if not settings.gate
         else gate(
             pooled,
+            lower,
             limit=goal.tpr,
             fpr=goal.fpr,
             confidence=settings.confidence,
-            seed=settings.seed,
             doubted=doubted or not sound or conclusion.why == "left-out",
             probable=conclusion.kind == "probably-fails",
             groups=groups,

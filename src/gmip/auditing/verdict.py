@@ -34,12 +34,10 @@ from gmip.auditing.schema import (
 from gmip.errors import UnreachableTarget
 from gmip.stats import (
     Pooled,
-    RunScores,
     bounds,
     candidates_needed,
     noticeable_mu,
     noticeable_tpr,
-    pool,
     tie_blocks,
     tpr_lower_bound,
 )
@@ -194,6 +192,11 @@ def conclude(
         return Conclusion(kind="guaranteed", why="bound")
     if doubted:
         return Conclusion(kind="inconclusive", why="suspect")
+    return _unproved(answers, goal, measurable, untried)
+
+
+def _unproved(answers: Sequence[AttackerAnswer], goal: Rate, measurable: bool, untried: bool) -> Conclusion:
+    """Where neither an attack nor a bound decides: what was measured."""
     above = [i for i, one in enumerate(answers) if one.evidence is not None and one.evidence.tpr.value > goal.tpr]
     leaking = [i for i in above if answers[i].leak == "leak"]
     if leaking and measurable:
@@ -204,20 +207,15 @@ def conclude(
         return Conclusion(kind="inconclusive", why="too-few")
     if above:
         return Conclusion(kind="inconclusive", why="by-chance", attacker=above[0])
-    return _within(answers, goal, untried)
+    for place, one in enumerate(answers):  # a leak whose interval includes the goal says nothing
+        if one.leak == "leak" and one.evidence is not None and one.evidence.tpr.upper > goal.tpr:
+            return Conclusion(kind="inconclusive", why="wide", attacker=place)
+    return Conclusion(kind="inconclusive", why="left-out") if untried else Conclusion(kind="passes", why="below")
 
 
 def untried_gradients(left_out: Sequence[OmittedAttack]) -> bool:
     """Whether one of the attacks on gradients, which find more than others, is among those that could not run."""
     return any(one.attack in ATTACKS and "gradients" in ATTACKS[one.attack].needs for one in left_out)
-
-
-def _within(answers: Sequence[AttackerAnswer], goal: Rate, untried: bool) -> Conclusion:
-    """Where nothing above the goal was measured: a leak whose interval includes the goal says nothing."""
-    for place, one in enumerate(answers):
-        if one.leak == "leak" and one.evidence is not None and one.evidence.tpr.upper > goal.tpr:
-            return Conclusion(kind="inconclusive", why="wide", attacker=place)
-    return Conclusion(kind="inconclusive", why="left-out") if untried else Conclusion(kind="passes", why="below")
 
 
 def claim_of(run: RunAudit, answer: AttackerAnswer) -> ClaimedCurve | None:
@@ -288,25 +286,37 @@ def _target(
         return {"target": "missed", "why": "measured", "claimed": claimed}
     bounds = [(worst.get(p.key, p.tpr(goal.fpr)), p.tpr(goal.fpr)) for p in covering if is_own_bound(p)]
     most, least = min((pair for pair in bounds if pair[1] <= goal.tpr), default=(1.0, 1.0))
-    if refuted:
-        why = "refuted"
-    elif not sound_record:
-        why = "record"
-    elif least <= goal.tpr and not checked:
+    kept = least <= goal.tpr
+    if refuted or not sound_record:
+        why = "refuted" if refuted else "record"
+    elif kept and checked:
+        return _by_bound(least, most, goal)
+    elif kept:
         why, claimed = "unchecked", least
-    elif least <= goal.tpr:
-        kept = most <= goal.tpr * (1.0 + _TOLERANCE)
-        target, why = ("guaranteed", "bound") if kept else ("not-guaranteed", "imprecise")
-        tolerance = _TOLERANCE if kept and most > goal.tpr else 0.0
-        worst_case = most if most > least else None
-        return {"target": target, "why": why, "claimed": least, "worst": worst_case, "tolerance": tolerance}
-    elif own is None or claimed is None or excludes_nothing(claimed):
-        why = "no-claim"
-    elif claimed > goal.tpr:
-        why = "exceeds"
     else:
-        why = "given" if own.standing == "given" else "forecast"
+        why = _no_bound(own, claimed, goal)
     return {"target": "not-guaranteed", "why": why, "claimed": claimed}
+
+
+def _by_bound(least: float, most: float, goal: Rate) -> dict[str, Any]:
+    """By a bound of `least`, which is `most` if the run is as bad as its check leaves possible."""
+    kept = most <= goal.tpr * (1.0 + _TOLERANCE)
+    return {
+        "target": "guaranteed" if kept else "not-guaranteed",
+        "why": "bound" if kept else "imprecise",
+        "claimed": least,
+        "worst": most if most > least else None,
+        "tolerance": _TOLERANCE if kept and most > goal.tpr else 0.0,
+    }
+
+
+def _no_bound(own: ClaimedCurve | None, claimed: float | None, goal: Rate) -> str:
+    """Why no bound keeps the goal."""
+    if own is None or claimed is None or excludes_nothing(claimed):
+        return "no-claim"
+    if claimed > goal.tpr:
+        return "exceeds"
+    return "given" if own.standing == "given" else "forecast"
 
 
 # -- what was claimed against what was measured -----------------------------------------------------------------------
@@ -401,14 +411,12 @@ def _tested(
     return made("consistent", "enough", strongest, noticeable_auc=area)
 
 
-def tpr_lower_bounds(
-    scores: Mapping[str, Sequence[RunScores] | Pooled], *, fpr: float, confidence: float, seed: int
-) -> dict[str, float]:
+def tpr_lower_bounds(scores: Mapping[str, Pooled], *, fpr: float, confidence: float, seed: int) -> dict[str, float]:
     """Lower bounds on the TPR of each attack at a rate, which hold together: they share the error. One score for all
     candidates is no evidence, whatever chance makes of the ties."""
     share = 1.0 - (1.0 - confidence) / max(len(scores), 1)
     return {
-        name: tpr_lower_bound(runs, fpr, confidence=share, seed=seed) if _tells_apart(pool(runs)) else 0.0
+        name: tpr_lower_bound(runs, fpr, confidence=share, seed=seed) if _tells_apart(runs) else 0.0
         for name, runs in scores.items()
     }
 
@@ -421,50 +429,50 @@ def _tells_apart(scores: Pooled) -> bool:
 
 
 def gate(
-    scores: Mapping[str, Sequence[RunScores] | Pooled],
+    scores: Mapping[str, Pooled],
+    lower: Mapping[str, float],
     *,
     limit: float,
     fpr: float,
     confidence: float,
-    seed: int,
     doubted: bool = False,
     probable: bool = False,
     groups: Sequence[GroupOutcome] = (),
 ) -> Gate:
     """Whether no attack finds more than `limit` at `fpr`, beyond doubt, in all candidates or in one of `groups`. Where
-    finding nothing is no evidence (`doubted`), or the run probably fails (`probable`), it does not pass."""
-    lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
+    finding nothing is no evidence (`doubted`), or the run probably fails (`probable`), it does not pass.
+
+    `lower` : attack -> lower bound on its TPR, at `confidence` for all attacks together."""
     worst, name = max((least, name) for name, least in lower.items())
     most = exposed_group(groups, fpr)
     within = 0.0 if most is None else most.tpr_at[rate_key(fpr)].lower
     in_group = worst <= limit < within
     worst = within if in_group else worst
-    pooled = {attack: pool(runs) for attack, runs in scores.items()}
-    noticeable = [
-        noticeable_tpr(
-            runs.members.size,
-            runs.non_members.size,
-            limit=limit,
-            fpr=fpr,
-            confidence=1.0 - (1.0 - confidence) / len(scores),
-            ties=tie_blocks(runs.members, runs.non_members),
-        )
-        for runs in pooled.values()
-        if _tells_apart(runs)
-    ]
+    share = 1.0 - (1.0 - confidence) / len(scores)
+    noticeable = [_noticeable(runs, limit=limit, fpr=fpr, confidence=share) for runs in scores.values()]
     seen = [tpr for tpr in noticeable if tpr is not None]
+    kept = worst <= limit
+    passed = kept and not doubted and not probable
     return Gate(
         fpr=fpr,
         limit=limit,
         tpr_lower=worst,
         attack=name,
-        passed=worst <= limit and not doubted and not probable,
+        passed=passed,
         within_group=in_group,
-        blind=worst <= limit and not doubted and not probable and not seen,
-        doubted=worst <= limit and doubted,
-        probable=worst <= limit and not doubted and probable,
+        blind=passed and not seen,
+        doubted=kept and doubted,
+        probable=kept and not doubted and probable,
         noticeable_tpr=min(seen, default=None),
     )
+
+
+def _noticeable(scores: Pooled, *, limit: float, fpr: float, confidence: float) -> float | None:
+    """About the least TPR at which these candidates would close a gate; None: no TPR would."""
+    if not _tells_apart(scores):
+        return None
+    sizes, ties = (scores.members.size, scores.non_members.size), tie_blocks(scores.members, scores.non_members)
+    return noticeable_tpr(*sizes, limit=limit, fpr=fpr, confidence=confidence, ties=ties)
 
 
 # -- whether the attacks may have looked at the wrong thing -----------------------------------------------------------

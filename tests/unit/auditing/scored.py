@@ -9,11 +9,11 @@ import numpy as np
 from gmip import Gaussian
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.judge import AttackEvidence, AttackScores, Groups, JudgeSettings, Labels, attack_outcome
-from gmip.auditing.schema import AttackOutcome
-from gmip.auditing.verdict import verdict
-from gmip.stats import RunScores, ScoreSet
+from gmip.auditing.schema import AttackOutcome, Gate
+from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.stats import RunScores, ScoreSet, pool
 
-__all__ = ["CONFIDENCE", "evidence", "judge", "measured", "outcome", "scores"]
+__all__ = ["CONFIDENCE", "evidence", "gated", "judge", "measured", "outcome", "scores"]
 
 CONFIDENCE = 0.95
 
@@ -52,3 +52,10 @@ def measured(mu: float, count: int, claim: float, *, seed: int = 0, **changes: A
 
 def judge(mu: float, count: int, claim: float, seed: int = 0) -> Any:
     return verdict([measured(mu, count, claim, seed=seed)], Gaussian(claim), fpr=0.01, confidence=CONFIDENCE)
+
+
+def gated(limit: float, **runs: RunScores) -> Gate:
+    """The gate of attacks with these scores, at 1% false alarms."""
+    pooled = {name: pool(one) for name, one in runs.items()}
+    lower = tpr_lower_bounds(pooled, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    return gate(pooled, lower, limit=limit, fpr=0.01, confidence=CONFIDENCE)

@@ -10,8 +10,8 @@ import pytest
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, ClaimedCurve
-from gmip.auditing.verdict import attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
-from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
+from gmip.auditing.verdict import attacker_answers, leading_attack, tpr_lower_bounds, verdict
+from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, pool, tie_blocks
 from gmip.vocabulary import Claim, Rate
 from tests.unit.auditing import scored
 
@@ -41,7 +41,7 @@ def answer(mu: float, size: int, seed: int, claim_mu: float | None = None, kind:
         [outcome(runs, curve)],
         () if claim_mu is None else (claimed(claim_mu, kind),),
         goal=GOAL,
-        lower=tpr_lower_bounds({"glir": [runs]}, fpr=GOAL.fpr, confidence=0.95, seed=0),
+        lower=tpr_lower_bounds({"glir": pool(runs)}, fpr=GOAL.fpr, confidence=0.95, seed=0),
         confidence=0.95,
     )
     return found
@@ -181,7 +181,7 @@ def test_a_score_that_is_nearly_constant_clears_nothing():
     assert told.leak == "blind" and told.noticed is None
     judged = verdict([found], claim, fpr=0.01, confidence=0.95)
     assert (judged.kind, judged.reason) == ("inconclusive", "ties")
-    shut = gate({"glir": [runs]}, limit=0.05, fpr=0.01, confidence=0.95, seed=0)
+    shut = scored.gated(0.05, glir=runs)
     assert shut.blind and shut.noticeable_tpr is None
 
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing.verdict import gate, verdict
+from gmip.auditing.verdict import verdict
 from gmip.stats.scores import RunScores
-from tests.unit.auditing.scored import CONFIDENCE, judge, measured, outcome, scores
+from tests.unit.auditing.scored import CONFIDENCE, gated, judge, measured, outcome, scores
 
 
 def test_more_than_claimed_is_exposed() -> None:
@@ -101,10 +101,10 @@ def test_nothing_is_claimed_against_a_whole_list_without_noise() -> None:
 
 
 def test_gate() -> None:
-    strong, weak = [scores(2.0, 2000)], [scores(0.0, 2000, seed=1)]
-    held = gate({"loss": weak}, limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    strong, weak = scores(2.0, 2000), scores(0.0, 2000, seed=1)
+    held = gated(0.05, loss=weak)
     assert held.passed and held.tpr_lower < 0.05
-    broken = gate({"loss": weak, "glir": strong}, limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    broken = gated(0.05, loss=weak, glir=strong)
     assert not broken.passed and broken.attack == "glir"
     assert broken.tpr_lower < norm.sf(norm.isf(0.01) - 2.0)
     assert not broken.blind and not held.blind
@@ -114,5 +114,5 @@ def test_gate() -> None:
 @pytest.mark.parametrize("found", [RunScores(np.ones(10), np.zeros(10)), RunScores(np.ones(2000), np.ones(2000))])
 def test_a_gate_that_cannot_fail_says_so(found: RunScores) -> None:
     """Ten of each, all told apart; and one score for all."""
-    held = gate({"loss": [found]}, limit=0.3, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    held = gated(0.3, loss=found)
     assert held.passed and held.blind and held.noticeable_tpr is None
