@@ -21,7 +21,7 @@ from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import losses, run_model
 from gmip.attacks.step_vectors import gram
-from gmip.auditing.run_check import (
+from gmip.auditing.noise_check import (
     LEVEL,
     SHARE,
     WIDER,
@@ -32,13 +32,12 @@ from gmip.auditing.run_check import (
     RecomputedStep,
     failed,
     gradient_checks,
-    judge,
     limits,
     look,
     passed,
-    small_faults,
     unchecked,
 )
+from gmip.auditing.run_check import judge, small_faults
 from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument

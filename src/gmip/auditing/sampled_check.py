@@ -15,17 +15,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.auditing.run_check import (
+from gmip.auditing.noise_check import (
     LEAST,
     LIMIT,
     SURE,
-    factor_finding,
     failed,
     gradient_checks,
     not_judged,
     passed,
     unchecked,
 )
+from gmip.auditing.run_check import factor_finding
 from gmip.auditing.schema import BeyondReach, CheckOutcome
 from gmip.stats.flat import Flat
 from gmip.stats.record_tests import bernstein_p_value, size_p_value

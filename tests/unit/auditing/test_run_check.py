@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gmip.auditing.run_check import WIDER, Clippings, Layer, RecomputedStep, judge_noise, limits, look
+from gmip.auditing.noise_check import WIDER, Clippings, Layer, RecomputedStep, judge_noise, limits, look
 from gmip.auditing.schema import CheckOutcome
 from gmip.report.check_words import sentence
 from gmip.stats.flat import Flat

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gmip._io import give_back
-from gmip.auditing.run_check import Left
+from gmip.auditing.noise_check import Left
 from gmip.stats import flat
 from gmip.stats.flat import Flat
 
