@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,9 @@ from gmip.report.account_words import at_most, beside, found, mu_and_epsilon, pr
 def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
     """Rates by how they were typed."""
     return {text: parse.probability(option, text) for text in texts}
+
+
+_RATES: Final = {"0.001": 0.001, "0.01": 0.01, "0.1": 0.1}
 
 
 class AccountSettings(AnswerSettings, AskedRun):
@@ -62,14 +65,14 @@ def account(asked: AccountSettings) -> None:
     gdp (differential privacy of the same run, with its adjacency).
     """
     run, record, known, most = asked.run(), asked.susceptibility, asked.attacker_knows, asked.rows_per_person
-    rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
+    rates = asked.fprs or _RATES
     with show.patience(slow_because(run, record)):
         curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion)
     mu_step, gdp = None, curve if asked.notion == "gdp" else None
-    if asked.notion == "gmip" and not isinstance(record, str) and most == 1:
-        mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)
-    if asked.notion == "gmip" and run.noise_std > 0.0:
-        gdp = account_run(run, notion="gdp")
+    if asked.notion == "gmip":
+        if not isinstance(record, str) and most == 1:
+            mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)
+        gdp = account_run(run, notion="gdp") if run.noise_std > 0.0 else None
     answer: dict[str, Any] = {
         **asked_as_json(run, asked),
         "mu_step": mu_step,
@@ -77,11 +80,9 @@ def account(asked: AccountSettings) -> None:
         "tpr_at_fpr": {text: curve.tpr_at(rate) for text, rate in rates.items()},
         "advantage": curve.advantage(),
         "auc": curve.auc(),
-        "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
+        "epsilon": _epsilon(curve, asked.delta),
         "delta": asked.delta,
-        "gdp_mu": None if gdp is None else gdp.gdp_mu,
-        "gdp_equivalent_mu": None if gdp is None else gdp.equivalent_mu(),
-        "gdp": None if gdp is None else _gdp_as_json(gdp, asked.delta),
+        **_gdp_as_json(gdp, asked.delta),
         **show.claim_as_json(curve),
     }
     if asked.as_json:
@@ -92,14 +93,17 @@ def account(asked: AccountSettings) -> None:
     show.print_answer(rows, found(curve, text), curve, explain=asked.explain, remarks=remarks)
 
 
-def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
-    return {
-        "mu": curve.gdp_mu,
-        "equivalent_mu": curve.equivalent_mu(),
-        "epsilon": None if delta is None else curve.epsilon(delta),
-        "delta": delta,
-        **show.claim_as_json(curve),
-    }
+def _epsilon(curve: TradeOff, delta: float | None) -> float | None:
+    return None if delta is None else curve.epsilon(delta)
+
+
+def _gdp_as_json(curve: TradeOff | None, delta: float | None) -> dict[str, Any]:
+    """The differential privacy of the same run; None: it has none."""
+    if curve is None:
+        return {"gdp_mu": None, "gdp_equivalent_mu": None, "gdp": None}
+    mus = {"mu": curve.gdp_mu, "equivalent_mu": curve.equivalent_mu()}
+    more = {"epsilon": _epsilon(curve, delta), "delta": delta, **show.claim_as_json(curve)}
+    return {"gdp_mu": mus["mu"], "gdp_equivalent_mu": mus["equivalent_mu"], "gdp": mus | more}
 
 
 def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list[str]:

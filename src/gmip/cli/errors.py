@@ -61,26 +61,31 @@ def _usage(error: Any) -> str:
     kind, message = type(error).__name__, str(error.message)
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "gmip"
-    see = f"see {command} --help" if context is not None else "see --help"
     if kind == "NoSuchOption":
-        near = [name for name in error.possibilities or () if name.startswith("--")]
-        meant = f", did you mean {near[0]}" if near else ""
-        if error.option_name == "--attacker-knows" and any("--notion" in one.opts for one in context.command.params):
-            meant = ", but --notion gdp is for an attacker who knows all other members"
-        return f"{_shown(error.option_name)} is not an option of {command}{meant}: {see}."
-    if kind == "BadOptionUsage":
-        if "not take" in message:
-            return f"{error.option_name} takes no value: write it alone; {see}."
-        return f"{error.option_name} needs a value: write it after the option; {see}."
-    if kind in ("MissingParameter", "MissingArgument"):
-        return f"{error.param.metavar} is missing: {see}."
-    if message.startswith("No such command"):
-        names = context.command.list_commands(context)
+        said = f"{_shown(error.option_name)} is not an option of {command}{_meant(error, context)}"
+    elif kind == "BadOptionUsage" and "not take" in message:
+        said = f"{error.option_name} takes no value: write it alone;"
+    elif kind == "BadOptionUsage":
+        said = f"{error.option_name} needs a value: write it after the option;"
+    elif kind in ("MissingParameter", "MissingArgument"):
+        said = f"{error.param.metavar} is missing"
+    elif message.startswith("No such command"):
         asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
-        return f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, names)}: {see}."
-    if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
-        return f"{_shown(extra[1])} is not expected here: write each value after its option; {see}."
-    return f"{message.rstrip('.')}: {see}."
+        said = f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, context.command.list_commands(context))}"
+    elif extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
+        said = f"{_shown(extra[1])} is not expected here: write each value after its option;"
+    else:
+        said = message.rstrip(".")
+    see = f"see {command} --help" if context is not None else "see --help"
+    return f"{said}{'' if said.endswith(';') else ':'} {see}."
+
+
+def _meant(error: Any, context: Any) -> str:
+    """What an unknown option may have been meant to be."""
+    if error.option_name == "--attacker-knows" and any("--notion" in one.opts for one in context.command.params):
+        return ", but --notion gdp is for an attacker who knows all other members"
+    near = [name for name in error.possibilities or () if name.startswith("--")]
+    return f", did you mean {near[0]}" if near else ""
 
 
 def _shown(text: str) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from gmip._io import read_if_there, write
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, Settings, from_settings
+
+if TYPE_CHECKING:
+    from gmip.auditing.schema import AuditResult
 
 
 def _for(option: str, text: str) -> str:
@@ -57,31 +60,16 @@ def report(asked: ReportSettings) -> None:
     from gmip import report as reports
     from gmip.auditing.schema import merged
     from gmip.report import answer_words, card
-    from gmip.report.write import exposed_names
 
     audits = [reports.read_result(path) for path in asked.results]
-    first = Path(asked.results[0])
-    result = reduce(merged, audits)
-    out = asked.out
-    if out is None and len(audits) == 1:
-        out = str(first if first.is_dir() else first.parent)
-    if len(audits) > 1 and out is not None and Path(out).resolve() in {_folder(path) for path in asked.results}:
-        raise BadRequest(
-            f"{out} holds one of the audits, which the report of several would replace",
-            argument="--out",
-            remedy="name another folder",
-        )
+    result, out = reduce(merged, audits), _target(asked)
     if asked.for_ is not None:
         if out is None:
             raise BadRequest("Several audits have no folder of their own", remedy="add --out")
         for path in reports.write_for(result, asked.for_, out):
             print(f"Written: {path}")
         if asked.for_ == "release":
-            kept = reports.write_report(result, Path(out) / "keep").folder
-            for name in exposed_names(result).values():
-                if (table := read_if_there(Path(out) / name)) is not None:
-                    write(kept / name, table)
-            print(f"To keep with the data, because it names members: {kept} (and all else in {out})")
+            _keep(result, Path(out))
         return
     written = None if out is None else reports.write_report(result, out)
     if len(audits) > 1:
@@ -91,6 +79,26 @@ def report(asked: ReportSettings) -> None:
         print(f"To share: {written.shared}")
 
 
-def _folder(result: str) -> Path:
-    path = Path(result).resolve()
-    return path if path.is_dir() else path.parent
+def _keep(result: AuditResult, out: Path) -> None:
+    """Beside what is released, a folder with what stays: the report, and the tables of the most exposed members."""
+    from gmip.report.write import exposed_names, write_report
+
+    kept = write_report(result, out / "keep").folder
+    for name in exposed_names(result).values():
+        if (table := read_if_there(out / name)) is not None:
+            write(kept / name, table)
+    print(f"To keep with the data, because it names members: {kept} (and all else in {out})")
+
+
+def _target(asked: ReportSettings) -> str | None:
+    """The folder for the report; None: several audits have none of their own."""
+    folders = [path if path.is_dir() else path.parent for path in map(Path, asked.results)]
+    if len(folders) == 1:
+        return asked.out or str(folders[0])
+    if asked.out is not None and Path(asked.out).resolve() in [folder.resolve() for folder in folders]:
+        raise BadRequest(
+            f"{asked.out} holds one of the audits, which the report of several would replace",
+            argument="--out",
+            remedy="name another folder",
+        )
+    return asked.out
