@@ -7,7 +7,7 @@ from typing import Final
 
 from gmip._numbers import number
 from gmip.accounting.account import account, coarse_epochs
-from gmip.accounting.alternatives import alternatives
+from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, NoiseCurve, Verdict, Way
 from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate, weakest
 
@@ -58,18 +58,10 @@ def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: Attack
     target = PrivacyTarget(target_tpr=goal, attacker_knows=0.0 if answer is None else answer.knows)
     ways = alternatives(runs, target, seconds=_SECONDS)
     found = sorted(ways.open, key=lambda way: way.curve.kind != "bound")
-    proved = ways.curve.kind == "bound" or (answer is not None and answer.why == "imprecise")  # if it is as declared
-    said = []
-    if ways.met and proved:
-        said.append(Advice(kind="bound-already"))
-    elif ways.met:
-        said.append(Advice(kind="forecast-already", tpr=ways.now, for_whom=ways.curve.for_whom))
-    if not (ways.met and proved) and found:
+    said = _met(ways, answer) if ways.met else []
+    if found and not any(one.kind == "bound-already" for one in said):
         said.append(Advice(kind="to-guarantee" if found[0].curve.kind == "bound" else "only-forecasts"))
-    for one in found:
-        kind, whom = one.curve.kind, one.curve.for_whom
-        way = Way(change=one.change, runs=one.runs, tpr=one.value, kind=kind, for_whom=whom)
-        said.append(Advice(kind="way", way=way))
+    said += [_way(one) for one in found]
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(Advice(kind="clip-first"))
     if ways.closed:
@@ -77,6 +69,19 @@ def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: Attack
     if trained and not ways.met:
         said.append(Advice(kind="tune"))
     return said
+
+
+def _met(ways: Ways, answer: AttackerAnswer | None) -> list[Advice]:
+    """Where the run keeps the goal as it is."""
+    if ways.curve.kind == "bound" or (answer is not None and answer.why == "imprecise"):  # if it is as declared
+        return [Advice(kind="bound-already")]
+    return [Advice(kind="forecast-already", tpr=ways.now, for_whom=ways.curve.for_whom)]
+
+
+def _way(one: Alternative) -> Advice:
+    curve = one.curve
+    way = Way(change=one.change, runs=one.runs, tpr=one.value, kind=curve.kind, for_whom=curve.for_whom)
+    return Advice(kind="way", way=way)
 
 
 def noise_curve(runs: Sequence[NoisySGD], *, fpr: float, needed: float | None = None) -> NoiseCurve | None:

@@ -78,14 +78,10 @@ def audit(
     """
     sources = _sources(source)
     if sources and not isinstance(sources[0], TaskSource):
-        wrong = next((name for name, value in (("runs", runs), ("attacks", attacks)) if value is not None), None)
-        if wrong is not None:
-            raise InvalidArgument("is for runs of a task", argument=wrong, remedy="leave it out")
-        title = settings.pop("title", None)
-        if title is not None and not isinstance(title, str):
-            raise InvalidArgument("must be text", argument="title", value=title)
-        by = JudgeSettings.of(settings | ({} if claim is None else {"claim": claim}))
-        return audit_sources(sources, by, title=title, watch=watch or silent)
+        for name, value in (("runs", runs), ("attacks", attacks)):
+            if value is not None:
+                raise InvalidArgument("is for runs of a task", argument=name, remedy="leave it out")
+        return _audit_arrays(sources, claim, watch, settings)
     if sources and runs is not None:
         raise InvalidArgument("are named by the sources already", argument="runs", remedy="leave it out")
     if runs is not None:
@@ -94,6 +90,17 @@ def audit(
         settings["attacks"] = list(attacks)
     of_task = [one for one in sources if isinstance(one, TaskSource)]
     return _audit_task(of_task[0].task if of_task else source, of_task, claim, watch, settings)
+
+
+def _audit_arrays(
+    sources: Sequence[Source], claim: Any, watch: Watch | None, settings: Mapping[str, Any]
+) -> AuditResult:
+    title = settings.get("title")
+    if title is not None and not isinstance(title, str):
+        raise InvalidArgument("must be text", argument="title", value=title)
+    given = {name: value for name, value in settings.items() if name != "title"}
+    by = JudgeSettings.of(given | ({} if claim is None else {"claim": claim}))
+    return audit_sources(sources, by, title=title, watch=watch or silent)
 
 
 def _sources(given: Any) -> list[Source]:

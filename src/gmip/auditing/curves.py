@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,23 +58,38 @@ def all_claims(
     made = [
         given_claim(claimed, fprs) if given else claimed_curve("claimed", claimed, standing="approximation", fprs=fprs)
     ]
-    measured = next((one for one in scores if one.susceptibility_of is not None), None)
-    if measured is not None and measured.susceptibility is not None and measured.susceptibility.min() > 0.0:
-        stacked = measured.susceptibility_of == "run" and len(runs) == 1
-        steps = [stacked_run(run) for run in runs] if stacked else list(runs)
-        curve = account(steps, susceptibility=measured.susceptibility)
+    if (measured := _measured(runs, scores)) is not None:
+        curve = account(measured.runs, susceptibility=measured.values)
         made.append(claimed_curve("susceptibility", curve, standing="approximation", fprs=fprs))
     if listed is not None:
         to_list = _to_list(listed, knows, "given" if given and listed is claimed else "accountant", fprs)
         made.insert(0 if only_listed else len(made), to_list)
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
-        standing: Standing = "proved" if curve.kind == "bound" else "approximation"
-        made.append(claimed_curve("gdp", curve, standing=standing, fprs=fprs))
+        made.append(
+            claimed_curve("gdp", curve, standing="proved" if curve.kind == "bound" else "approximation", fprs=fprs)
+        )
     expected = next((one.prediction for one in scores if one.prediction is not None), None)
     if expected is not None:
         made.append(predicted(expected, fprs))
     return tuple(made)
+
+
+class _Measured(NamedTuple):
+    """Susceptibilities of the records with these ids that an attack measured, and the runs that they are about."""
+
+    runs: list[NoisySGD]
+    ids: NDArray[np.int64]
+    values: Array
+
+
+def _measured(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> _Measured | None:
+    """None where none were measured, or none that can be accounted for."""
+    found = next((one for one in scores if one.susceptibility_of is not None), None)
+    if not runs or found is None or found.susceptibility is None or found.susceptibility.min() <= 0.0:
+        return None
+    stacked = found.susceptibility_of == "run" and len(runs) == 1
+    return _Measured([stacked_run(run) if stacked else run for run in runs], found.ids, found.susceptibility)
 
 
 def _to_list(listed: TradeOff, knows: float, origin: Origin, fprs: Sequence[float]) -> ClaimedCurve:
@@ -250,13 +265,11 @@ def own_mus(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet], norms: OwnNorm
 
 
 def _by_data(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> OwnMu | None:
-    measured = next((one for one in scores if one.susceptibility_of is not None), None)
-    if not runs or measured is None or measured.susceptibility is None or measured.susceptibility.min() <= 0.0:
+    measured = _measured(runs, scores)
+    if measured is None:
         return None
-    stacked = measured.susceptibility_of == "run" and len(runs) == 1
-    steps = [stacked_run(run) for run in runs] if stacked else list(runs)
     order = np.argsort(measured.ids)
-    mu = mu_by_susceptibility(steps, measured.susceptibility[order]).values
+    mu = mu_by_susceptibility(measured.runs, measured.values[order]).values
     words = "against an attacker who knows no members, by its measured susceptibility"
     return OwnMu(measured.ids[order], mu, "forecast", words)
 
@@ -275,9 +288,8 @@ def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedC
     """The mus of the members among the candidates are compared with what the accountant says for the same attacker: the
     claim, or, if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
     key = "gdp" if own.by_noise else "claimed"
-    claimed = next((one.mu for one in claims if one.key == key), None)
-    if own.kind == "bound" and not any(one.key == key and one.is_bound for one in claims):
-        claimed = None
+    claim = next((one for one in claims if one.key == key), None)
+    claimed = None if claim is None or (own.kind == "bound" and not claim.is_bound) else claim.mu
     mu = own.of(members)
     largest = float(mu.max(initial=0.0))
     median = float(np.median(mu)) if mu.size else 0.0

@@ -57,6 +57,7 @@ from gmip.auditing.schema import (
     Sees,
     SharedRecords,
     SourceKind,
+    Suspicion,
     TrainingCommand,
     UnusedColumn,
     Verdict,
@@ -460,20 +461,15 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     lower = tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed)
     outcomes = _outcomes(evidence, claims, pooled, lower, settings, progress)
     doubt = suspicion(evidence.facts, outcomes, copied, pooled, settings.confidence)
-    doubted, checked = doubt is not None and doubt.blinding, evidence.check
-    sound = checked is None or checked.passed
-    doubts: dict[Doubt, bool] = {
-        "record": not sound,
-        "suspect": doubted,
-        "noise-unchecked": checked is not None and checked.noise_unchecked,
-    }
+    doubts = _doubts(doubt, evidence.check)
+    doubted, sound = "suspect" in doubts, "record" not in doubts
     judged = verdict(
         outcomes,
         claims.claimed,
         listed=claims.listed,
         fpr=goal.fpr,
         confidence=settings.confidence,
-        doubts=tuple(one for one, there in doubts.items() if there),
+        doubts=doubts,
     )
     answers = attacker_answers(
         outcomes,
@@ -482,7 +478,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         lower=lower,
         confidence=settings.confidence,
         sound_record=sound,
-        checked=checked is None or not checked.bound_unchecked,
+        checked=evidence.check is None or not evidence.check.bound_unchecked,
         worst=_worst_bounds(evidence, claims, goal),
         doubted=doubted,
     )
@@ -495,8 +491,6 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     own = own_mus(evidence.runs, [one.first for one in evidence.attacks], evidence.norms)
     candidates = _candidates(strongest, own, evidence)
     advice = _advice(evidence, judged, outcomes, goal, next(iter(answers), None))
-    ways = [one.way for one in advice if one.way is not None]
-    needed = next((way.changes(evidence.runs).get("noise_std") for way in ways if way.change == "noise"), None)
     conclusion = conclude(
         answers,
         goal=goal,
@@ -521,7 +515,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         goal=goal,
         answers=answers,
         advice=advice,
-        noise_curve=noise_curve(evidence.runs, fpr=goal.fpr, needed=needed),
+        noise_curve=noise_curve(evidence.runs, fpr=goal.fpr, needed=_needed_noise(advice, evidence.runs)),
         histogram=_histogram(strongest),
         exposed=_exposed(candidates),
         exposed_by=first.attack,
@@ -552,6 +546,22 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     )
     progress(len(outcomes) + 1, len(outcomes) + 1)
     return Judgement(audited, candidates)
+
+
+def _doubts(suspicion: Suspicion | None, check: RunCheck | None) -> tuple[Doubt, ...]:
+    """Why finding little would be no evidence."""
+    doubts: dict[Doubt, bool] = {
+        "record": check is not None and not check.passed,
+        "suspect": suspicion is not None and suspicion.blinding,
+        "noise-unchecked": check is not None and check.noise_unchecked,
+    }
+    return tuple(one for one, there in doubts.items() if there)
+
+
+def _needed_noise(advice: Sequence[Advice], runs: Sequence[NoisySGD]) -> float | None:
+    """The noise that reaches the goal, where the advice has it."""
+    ways = [one.way for one in advice if one.way is not None]
+    return next((way.changes(runs).get("noise_std") for way in ways if way.change == "noise"), None)
 
 
 def _distinct(evidence: Evidence) -> tuple[Evidence, int, float]:
@@ -608,7 +618,7 @@ def _claims(evidence: Evidence, settings: JudgeSettings) -> _Claims:
 def _worst_bounds(evidence: Evidence, claims: _Claims, goal: Rate) -> dict[str, float]:
     """The bounds that keep the goal, with the least noise that the check leaves possible: key -> TPR."""
     check = evidence.check
-    if check is None or not check.passed or check.bound_unchecked or check.least_noise >= 1.0:
+    if check is None or not check.proves_less:
         return {}
     runs = [run.replace(noise_std=check.least_noise * run.noise_std) for run in evidence.runs]
     found: dict[str, float] = {}

@@ -70,10 +70,11 @@ def find_any_columns(names: Sequence[str], given: Given = None) -> tuple[Columns
     Predictions are known by roles in `given` that only they have; else, where no column is named as scores are, by
     columns named as predictions are.
     """
-    roles = {key.partition(":")[0] for key in given or {}}
+    given = given or {}
+    roles = {key.partition(":")[0] for key in given}
     if not roles & {*_OWN} or "score" in roles:
         try:
-            return find_columns(names, {k: v for k, v in (given or {}).items() if k != "label"}), None
+            return find_columns(names, {k: v for k, v in given.items() if k != "label"}), None
         except InvalidArgument:
             if "score" in roles or not _answers({name.strip(): name for name in names}):
                 raise

@@ -385,6 +385,11 @@ class RunCheck(Frozen):
         no other training."""
         return tuple(one for one in self.unchecked if one.check in _BOUNDS_REST_ON)
 
+    @property
+    def proves_less(self) -> bool:
+        """Whether all is as declared as far as it was checked, and yet a little less noise is not excluded."""
+        return self.passed and not self.bound_unchecked and self.least_noise < 1.0
+
 
 # -- what an audit found ----------------------------------------------------------------------------------------------
 
@@ -1028,13 +1033,12 @@ class AuditResult(Frozen):
     @property
     def threat_model(self) -> ThreatModel:
         """What the attackers of this audit are taken to see, at the most."""
-        sources = {run.source for run in self.runs}
+        sources, sees = {run.source for run in self.runs}, {one.sees for run in self.runs for one in run.attacks}
         if sources & {"recorded", "trained"}:
             return "training"
-        if "released" in sources or any(one.sees == "weights" for run in self.runs for one in run.attacks):
+        if "released" in sources or "weights" in sees:
             return "released"
-        answered = any(one.sees == "predictions" for run in self.runs for one in run.attacks)
-        return "predictions" if answered or sources & {"predictions", "estimator"} else "scores"
+        return "predictions" if "predictions" in sees or sources & {"predictions", "estimator"} else "scores"
 
     @property
     def passed(self) -> bool | None:

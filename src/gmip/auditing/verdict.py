@@ -85,7 +85,8 @@ def attacker_answers(
     """
     shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
     made = []
-    refuted = any(one.exceeds_claim for one in attacks)  # then the run is not what the accountant was told
+    # In both cases the run is not what the accountant was told.
+    against = "refuted" if any(one.exceeds_claim for one in attacks) else None if sound_record else "record"
     for rank, without in sorted(set(map(_kind, attacks))):
         own = [one for one in attacks if _available(one, rank, without)]
         claim = next((p for p in claims if p.key == ("claimed" if without else "list")), None)
@@ -93,7 +94,7 @@ def attacker_answers(
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
         covering = [p for p in claims if p is claim or p.key in ("gdp", "list")]
-        target = _target(claim, covering, goal, least, refuted, sound_record, checked, worst or {})
+        target = _target(claim, covering, goal, least, against, checked, worst or {})
         shown = found["leak"] != "blind" or target["target"] == "missed"
         made.append(
             AttackerAnswer(
@@ -276,8 +277,7 @@ def _target(
     covering: Sequence[ClaimedCurve],
     goal: Rate,
     lower: float,
-    refuted: bool,
-    sound_record: bool,
+    against: str | None,
     checked: bool,
     worst: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -287,8 +287,8 @@ def _target(
     bounds = [(worst.get(p.key, p.tpr(goal.fpr)), p.tpr(goal.fpr)) for p in covering if is_own_bound(p)]
     most, least = min((pair for pair in bounds if pair[1] <= goal.tpr), default=(1.0, 1.0))
     kept = least <= goal.tpr
-    if refuted or not sound_record:
-        why = "refuted" if refuted else "record"
+    if against is not None:
+        why = against
     elif kept and checked:
         return _by_bound(least, most, goal)
     elif kept:

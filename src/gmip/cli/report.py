@@ -94,7 +94,7 @@ def _target(asked: ReportSettings) -> str | None:
     """The folder for the report; None: several audits have none of their own."""
     folders = [path if path.is_dir() else path.parent for path in map(Path, asked.results)]
     if len(folders) == 1:
-        return asked.out or str(folders[0])
+        return str(folders[0]) if asked.out is None else asked.out
     if asked.out is not None and Path(asked.out).resolve() in [folder.resolve() for folder in folders]:
         raise BadRequest(
             f"{asked.out} holds one of the audits, which the report of several would replace",

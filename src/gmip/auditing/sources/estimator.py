@@ -149,23 +149,9 @@ class Estimator:
             persons=self.persons,
         )
         scores = _with_class_names(scores, data.classes)
-        known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
-        alone = attacks is not None and set(attacks) == {_DECODE}
         if attacks is None or _DECODE in attacks:
-            try:
-                if known is not None:
-                    scores = _with_decoding(scores, known, target.inside, alone=alone)
-                elif attacks is not None:
-                    raise InvalidArgument(
-                        f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not "
-                        "known",
-                        argument="attacks",
-                        remedy="leave it out",
-                    )
-            except InvalidArgument as error:
-                if alone:
-                    raise
-                scores = dataclasses.replace(scores, left_out=(*scores.left_out, OmittedAttack.of(_DECODE, error)))
+            known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
+            scores = _decoded(scores, target, known, attacks)
         return table_evidence(
             scores,
             name=_title(target.model),
@@ -372,6 +358,27 @@ def _accuracies(
         return None, None
     right = classes[values.argmax(axis=1)] == y
     return float(right[inside].mean()), float(right[~inside].mean())
+
+
+def _decoded(
+    scores: ScoreTable, target: _Answered, known: LinearOptimum | None, attacks: Sequence[str] | None
+) -> ScoreTable:
+    """With the scores of decoding, where the optimum is known; one that was asked for is left out with the reason."""
+    alone = attacks is not None and set(attacks) == {_DECODE}
+    try:
+        if known is not None:
+            return _with_decoding(scores, known, target.inside, alone=alone)
+        if attacks is None:
+            return scores
+        raise InvalidArgument(
+            f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not known",
+            argument="attacks",
+            remedy="leave it out",
+        )
+    except InvalidArgument as error:
+        if alone:
+            raise
+        return dataclasses.replace(scores, left_out=(*scores.left_out, OmittedAttack.of(_DECODE, error)))
 
 
 def _with_decoding(table: ScoreTable, known: LinearOptimum, inside: NDArray[np.bool_], *, alone: bool) -> ScoreTable:

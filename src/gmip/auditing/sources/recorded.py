@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gmip._io import sha256
 from gmip.accounting.calibrate import with_least_noise
+from gmip.attacks.attack import Attack
 from gmip.attacks.work import WorkPlan
 from gmip.auditing.attack_runs import (
     AuditedRun,
@@ -28,7 +30,7 @@ from gmip.auditing.attack_runs import (
 )
 from gmip.auditing.settings import AuditConfig, recipe_problem
 from gmip.auditing.sources import TaskSource
-from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks import Task
 from gmip.trace import ModelOptions, Trace
 from gmip.training import count_params, initial_model, recipe_of, train
@@ -225,15 +227,18 @@ def plan_audit(config: AuditConfig, sources: Sequence[TaskSource], task: Task | 
         ids = choose_candidates(run.target, settings.candidates, work.seed)
         share = None if settings.budget is None else attack_seconds(settings.budget) / len(attacks)
         for attack in attacks:
-            error: GmipError | None = lacking_steps(run, attack)
-            plan = None
-            if error is None:
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", GmipWarning)  # the audit says them
-                        others = attack_background(run.task, run.target, attack, ids)
-                        plan = attack.planned(run.task, run.target, ids, others, budget=share)
-                except (InvalidArgument, UnsupportedModel) as problem:
-                    error = problem
-            found.append(PlannedAttack(run.name, attack.name, plan, None if error is None else str(error)))
+            try:
+                found.append(PlannedAttack(run.name, attack.name, _planned(run, attack, ids, share)))
+            except (InvalidArgument, UnsupportedModel) as error:
+                found.append(PlannedAttack(run.name, attack.name, error=str(error)))
     return found
+
+
+def _planned(run: AuditedRun, attack: Attack, ids: NDArray[np.int64], seconds: float | None) -> WorkPlan | None:
+    lacking = lacking_steps(run, attack)
+    if lacking is not None:
+        raise lacking
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)  # the audit says them
+        others = attack_background(run.task, run.target, attack, ids)
+        return attack.planned(run.task, run.target, ids, others, budget=seconds)
