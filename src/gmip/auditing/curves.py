@@ -16,9 +16,9 @@ from gmip._numbers import rate_key
 from gmip.accounting.account import account
 from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
-from gmip.accounting.individual import NEIGHBOURS, GradientNorms, mu_by_noise, mu_by_susceptibility
+from gmip.accounting.individual import GradientNorms, mu_by_noise, mu_by_susceptibility
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin, Standing
+from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin, OwnBy, Standing
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.vocabulary import Claim, Kind, NoisySGD, as_claim
@@ -231,15 +231,14 @@ class OwnNorms:
 class OwnMu:
     """The mu of each record by its own gradients, shape (c,), sorted by ids; inf where there is none.
 
-    `kind` : that of noise alone is the accountant's; "forecast" where measured susceptibilities enter. `for_whom` : in
-    words. `by_noise` : whether noise alone counts.
+    `kind` : that of noise alone is the accountant's; "forecast" where measured susceptibilities enter. `by` : measured
+    susceptibilities ("data"), noise alone ("noise"), or whichever is less ("either").
     """
 
     ids: NDArray[np.int64]
     mu: Array
     kind: Kind
-    for_whom: str
-    by_noise: bool = False
+    by: OwnBy
 
     def of(self, ids: NDArray[np.int64]) -> Array:
         """The mus of records among them."""
@@ -260,8 +259,7 @@ def own_mus(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet], norms: OwnNorm
         return by_data or by_noise
     if runs[0].sampling == "shuffled" or not np.array_equal(by_data.ids, by_noise.ids):
         return by_data
-    words = f"{by_data.for_whom}; or, where less, {by_noise.for_whom}"
-    return OwnMu(by_data.ids, np.minimum(by_data.mu, by_noise.mu), "forecast", words)
+    return OwnMu(by_data.ids, np.minimum(by_data.mu, by_noise.mu), "forecast", "either")
 
 
 def _by_data(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> OwnMu | None:
@@ -270,8 +268,7 @@ def _by_data(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> OwnMu | No
         return None
     order = np.argsort(measured.ids)
     mu = mu_by_susceptibility(measured.runs, measured.values[order]).values
-    words = "against an attacker who knows no members, by its measured susceptibility"
-    return OwnMu(measured.ids[order], mu, "forecast", words)
+    return OwnMu(measured.ids[order], mu, "forecast", "data")
 
 
 def _by_noise(runs: Sequence[NoisySGD], norms: OwnNorms | None) -> OwnMu | None:
@@ -279,15 +276,13 @@ def _by_noise(runs: Sequence[NoisySGD], norms: OwnNorms | None) -> OwnMu | None:
     if norms is None or mu is None:
         return None
     order = np.argsort(norms.ids)
-    neighbour = NEIGHBOURS[runs[0].sampling]
-    words = f"by noise alone, against an attacker who knows all others, compared with {neighbour}"
-    return OwnMu(norms.ids[order], mu.values[order], mu.kind, words, by_noise=True)
+    return OwnMu(norms.ids[order], mu.values[order], mu.kind, "noise")
 
 
 def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedCurve]) -> IndividualMus:
     """The mus of the members among the candidates are compared with what the accountant says for the same attacker: the
     claim, or, if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
-    key = "gdp" if own.by_noise else "claimed"
+    key = "gdp" if own.by == "noise" else "claimed"
     claim = next((one for one in claims if one.key == key), None)
     claimed = None if claim is None or (own.kind == "bound" and not claim.is_bound) else claim.mu
     mu = own.of(members)
@@ -301,6 +296,6 @@ def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedC
             "median_mu": median if math.isfinite(median) else None,
             "largest_mu": largest if math.isfinite(largest) else None,
             "kind": own.kind,
-            "for_whom": own.for_whom,
+            "by": own.by,
         }
     )

@@ -406,6 +406,7 @@ ThreatModel = Literal["training", "released", "predictions", "scores"]  # what a
 Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
 Origin = Literal["accountant", "given", "attack"]
+OwnBy = Literal["data", "noise", "either"]  # by what single records' own mus are known
 
 
 class Estimate(Frozen):
@@ -835,7 +836,8 @@ class IndividualMus(Frozen):
     beyond : the share of them whose own mu is above `claimed_mu`; None without one.
     median_mu, largest_mu : None: not finite.
     kind : "bound", or "forecast" where it rests on measured susceptibilities.
-    for_whom : against which attacker.
+    by : measured susceptibilities, against an attacker who knows no members ("data"); noise alone, against one who
+        knows all others ("noise"); or whichever is less ("either").
     """
 
     members: Count
@@ -844,7 +846,7 @@ class IndividualMus(Frozen):
     median_mu: float | None
     largest_mu: float | None
     kind: Kind
-    for_whom: str
+    by: OwnBy
 
 
 class Gate(Frozen):

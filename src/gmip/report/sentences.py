@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gmip._numbers import byte_size, count, duration, number, percent, rate
+from gmip.accounting.individual import NEIGHBOURS
 from gmip.auditing.schema import AttackOutcome, AuditResult, Deletion, Gate, OmittedAttack, Persons, RunAudit
 from gmip.errors import GmipError
 from gmip.report import answer_words, card, check_words
@@ -293,7 +294,11 @@ def individual(run: RunAudit) -> str | None:
         return None
     about = "forecast, " if own.kind == "forecast" else ""
     median, largest = ("unlimited" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
-    text = f"Exposure of single records by their own gradients ({about}{own.for_whom}): median mu {median}, "
+    data = "against an attacker who knows no members, by its measured susceptibility"
+    compared = NEIGHBOURS[run.declared[0].sampling] if run.declared else "the same run without it"
+    noise = f"by noise alone, against an attacker who knows all others, compared with {compared}"
+    by = {"data": data, "noise": noise, "either": f"{data}; or, where less, {noise}"}[own.by]
+    text = f"Exposure of single records by their own gradients ({about}{by}): median mu {median}, "
     text += f"largest {largest} of {count(own.members)} members."
     if own.beyond is None or own.claimed_mu is None:
         return text
