@@ -6,14 +6,14 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip.auditing.judge import Groups
-from gmip.auditing.schema import OmittedAttack, Persons, RunFacts, UnusedColumn
+from gmip.auditing.schema import OmittedAttack, Persons, RunFacts, Sees, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats import auc
 from gmip.stats.scores import Fact
@@ -90,7 +90,7 @@ class AttackInfo(NamedTuple):
     title: str
     needs: tuple[str, ...]
     facts: Mapping[str, Fact]
-    sees: Literal["gradients", "weights", "predictions", "scores"] = "predictions"
+    sees: Sees = "predictions"
     knows: float = 0.0  # the share of the members on a list that its attacker holds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -48,7 +48,7 @@ from gmip.vocabulary import Rate
 
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
 _TOLERANCE: Final = 0.1  # of the goal, by which a bound may exceed it if the run is as bad as its check leaves possible
-_ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
+_ORDER: Final[tuple[Sees, ...]] = get_args(Sees)
 
 
 def attacker_answers(

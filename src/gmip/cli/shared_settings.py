@@ -46,7 +46,7 @@ class AnswerSettings(OutputSettings):
 
 
 class _Sizes(Settings):
-    """Sizes and sampling."""
+    """Sizes, sampling and clipping."""
 
     dataset_size: Annotated[Count | None, Option("N", RUN), Field(description="Training examples (required).")] = None
     batch_size: Annotated[
@@ -83,11 +83,6 @@ class _Sizes(Settings):
             "examples. Not for shuffled epochs and balls-in-bins."
         ),
     ] = 1
-
-
-class ClipSettings(Settings):
-    """Clipping."""
-
     clip_norm: Annotated[
         Positive | None,
         Option("C", NOISE),
@@ -108,7 +103,7 @@ class NoiseSettings(Settings):
     ] = None
 
 
-class RunSettings(NoiseSettings, ClipSettings, _Sizes):
+class RunSettings(NoiseSettings, _Sizes):
     """A run; a schedule of several phases is for Python."""
 
     @model_validator(mode="after")
