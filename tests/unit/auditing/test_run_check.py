@@ -62,6 +62,11 @@ def test_noise_that_is_not_normal_in_a_short_run(shape):
     assert failed(noise)["noise-size"].finding == "noise-not-normal"
 
 
+def test_noise_that_is_missing_to_the_last_bit():
+    found = failed(np.zeros((2, 410)))
+    assert found["noise-size"].finding == "no-noise" and found["noise-size"].value == 0.0
+
+
 def _reordered(noise: np.ndarray) -> np.ndarray:
     noise[1::2] = -noise[::2, ::-1]
     return noise
