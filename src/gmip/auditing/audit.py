@@ -78,13 +78,10 @@ def audit(
     """
     sources = _sources(source)
     if sources and not isinstance(sources[0], TaskSource):
-        for name, value in (("runs", runs), ("attacks", attacks)):
-            if value is not None:
-                raise InvalidArgument("is for runs of a task", argument=name, remedy="leave it out")
-        return _audit_arrays(sources, claim, watch, settings)
-    if sources and runs is not None:
-        raise InvalidArgument("are named by the sources already", argument="runs", remedy="leave it out")
+        return _audit_arrays(sources, claim, watch, settings | {"runs": runs, "attacks": attacks})
     if runs is not None:
+        if sources:
+            raise InvalidArgument("are named by the sources already", argument="runs", remedy="leave it out")
         settings["runs"] = [os.fspath(run) if isinstance(run, os.PathLike) else run for run in runs]
     if attacks is not None:
         settings["attacks"] = list(attacks)
@@ -95,10 +92,13 @@ def audit(
 def _audit_arrays(
     sources: Sequence[Source], claim: Any, watch: Watch | None, settings: Mapping[str, Any]
 ) -> AuditResult:
+    for name in ("runs", "attacks"):
+        if settings[name] is not None:
+            raise InvalidArgument("is for runs of a task", argument=name, remedy="leave it out")
     title = settings.get("title")
     if title is not None and not isinstance(title, str):
         raise InvalidArgument("must be text", argument="title", value=title)
-    given = {name: value for name, value in settings.items() if name != "title"}
+    given = {name: value for name, value in settings.items() if name not in ("title", "runs", "attacks")}
     by = JudgeSettings.of(given | ({} if claim is None else {"claim": claim}))
     return audit_sources(sources, by, title=title, watch=watch or silent)
 

@@ -163,7 +163,7 @@ def claimed_curve(
             "knows": knows,
             "standing": standing,
             "curve": _points(GRID, curve.tpr_at(GRID)),
-            "mu": mu if math.isfinite(mu) else None,
+            "mu": _finite(mu),
             "auc": min(1.0, curve.auc()),
             "tpr_at": {rate_key(fpr): _share(curve.tpr_at(fpr)) for fpr in fprs},
             "assumptions": tuple(curve.assumptions),
@@ -210,6 +210,10 @@ def _points(fpr: Array, tpr: Array) -> Curve:
     return Curve(
         fpr=tuple(float(x) for x in fpr), tpr=tuple(float(y) for y in np.clip(np.asarray(tpr, dtype=float), 0.0, 1.0))
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _share(value: float) -> float:
@@ -293,8 +297,8 @@ def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedC
             "members": mu.size,
             "claimed_mu": claimed,
             "beyond": None if claimed is None or not mu.size else float((mu > claimed).mean()),
-            "median_mu": median if math.isfinite(median) else None,
-            "largest_mu": largest if math.isfinite(largest) else None,
+            "median_mu": _finite(median),
+            "largest_mu": _finite(largest),
             "kind": own.kind,
             "by": own.by,
         }

@@ -245,7 +245,7 @@ def _unseen(task: Task, trace: Trace, *, batches: CheckOutcome, continuity: Chec
     """Faults of sampling and of training outside the record that these two outcomes leave open."""
     if batches.finding == "as-declared":
         if trace.header.sampling in ("fixed", "poisson"):
-            sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
+            sizes = _batch_sizes(trace)
             yield BeyondReach(
                 fault="drawn-often", up_to=most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
             )
@@ -317,6 +317,10 @@ def _copies(task: Task, members: Ids) -> int:
     return members.size - len({row.tobytes() for row in rows})
 
 
+def _batch_sizes(trace: Trace) -> Ids:
+    return np.array([info.batch_size for info in trace.infos], dtype=np.int64)
+
+
 def _batches(trace: Trace) -> CheckOutcome:
     header = trace.header
     if header.local is not None and any(info.batch_size < header.batch_size for info in trace.infos):
@@ -332,7 +336,7 @@ def _batches(trace: Trace) -> CheckOutcome:
         sampling=header.sampling,
         dataset_size=header.dataset_size,
         batch_size=header.batch_size,
-        sizes=np.array([info.batch_size for info in trace.infos], dtype=np.int64),
+        sizes=_batch_sizes(trace),
         batches=known if len(known) == len(drawn) else None,
         share=SHARE,
         sample_rate=header.sample_rate,

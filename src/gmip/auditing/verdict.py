@@ -444,10 +444,10 @@ def gate(
 
     `lower` : attack -> lower bound on its TPR, at `confidence` for all attacks together."""
     worst, name = max((least, name) for name, least in lower.items())
-    most = exposed_group(groups, fpr)
-    within = 0.0 if most is None else most.tpr_at[rate_key(fpr)].lower
-    in_group = worst <= limit < within
-    worst = within if in_group else worst
+    in_group = False
+    if worst <= limit and (most := exposed_group(groups, fpr)) is not None:
+        within = most.tpr_at[rate_key(fpr)].lower
+        in_group, worst = within > limit, within if within > limit else worst
     share = 1.0 - (1.0 - confidence) / len(scores)
     noticeable = [_noticeable(runs, limit=limit, fpr=fpr, confidence=share) for runs in scores.values()]
     seen = [tpr for tpr in noticeable if tpr is not None]

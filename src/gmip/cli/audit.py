@@ -16,7 +16,7 @@ from gmip.auditing.settings import AuditConfig, make_config
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import OutputSettings, WorkerSettings
+from gmip.cli.shared_settings import YAML, OutputSettings, WorkerSettings
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, RunAudit
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gmip.report import ReportFiles
 
 WHAT, HOW, OUTPUT = "What to audit", "How to audit", "Output"
-YAML: Final = (".yaml", ".yml")
 _OF_TABLES: Final = (
     "typed",
     "source",

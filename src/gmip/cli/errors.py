@@ -31,8 +31,6 @@ _RENAMED: Final = {
     "num_params": "--params",
     "clip_norm": "--clip",
     "space": "--try",
-    "gdp_mu": "--mu-dp",
-    "gmip_mu": "--mu-mip",
     "target_mu": "--target",
     "target_tpr": "--target",
     "target_advantage": "--target",

@@ -24,6 +24,7 @@ from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTa
 
 RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target", "Accounting"
 WORKERS: Final = "Where it runs"
+YAML: Final = (".yaml", ".yml")  # files of settings
 
 
 class OutputSettings(Settings):

@@ -21,7 +21,7 @@ from gmip.accounting.calibrate import with_least_noise
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
-from gmip.cli.shared_settings import NoiseSettings, OutputSettings, TargetSettings, once
+from gmip.cli.shared_settings import YAML, NoiseSettings, OutputSettings, TargetSettings, once
 from gmip.report.account_words import at_most, clip_origin, found
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
@@ -146,7 +146,7 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
     @property
     def in_file(self) -> bool:
         """Whether the task is a recipe's file."""
-        return Path(self.task or "").suffix.lower() in (".yaml", ".yml")
+        return Path(self.task or "").suffix.lower() in YAML
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

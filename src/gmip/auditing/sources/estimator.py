@@ -120,11 +120,8 @@ class Estimator:
 
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The scores of attacks on the estimator, which is fitted here, as its shadow models are."""
-        make, shadows, attacks, workers = self.make, self.shadows, self.attacks, self.workers
-        data = _data(self.X, self.y, _new(make))
-        count = check.count("shadows", shadows) if shadows else 0
-        if count == 1:
-            raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
+        make, attacks, workers = self.make, self.attacks, self.workers
+        data, count = _data(self.X, self.y, _new(make)), _shadow_count(self.shadows)
         settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
         refits = _Refits(
             make=make,
@@ -164,6 +161,13 @@ class Estimator:
             ),
             source="estimator",
         )
+
+
+def _shadow_count(given: int) -> int:
+    count = check.count("shadows", given) if given else 0
+    if count == 1:
+        raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
+    return count
 
 
 class _Data(NamedTuple):
