@@ -382,6 +382,14 @@ class Box(NamedTuple):
     def up(self) -> int:
         return self.height - self.top - self.bottom
 
+    def x(self, share: float) -> float:
+        """The place at a share of the axis, from the left."""
+        return self.left + share * self.across
+
+    def y(self, share: float) -> float:
+        """The place at a share of the axis, from below."""
+        return self.top + (1.0 - share) * self.up
+
 
 _BARS: Final = 10
 _BOX: Final = Box(560, 300, left=80, right=64, top=26, bottom=58)
@@ -394,16 +402,12 @@ def histogram_html(run: RunAudit, key: str) -> Html | None:
     if bins is None or not sum(bins.members) or not sum(bins.non_members):
         return None
     shares = [[n / sum(side) for n in side] for side in (bins.members, bins.non_members)]
-    top = max(map(max, shares))
-    floor, wide = _BOX.height - _BOX.bottom, _BOX.across / len(bins.members)
+    top, number, floor = max(map(max, shares)), len(bins.members), _BOX.y(0.0)
     uneven = bins.edges[-1] - bins.edges[-2] > 2.0 * min(b - a for a, b in pairwise(bins.edges))
 
-    def x(edge: int) -> float:
-        return _BOX.left + edge * wide
-
     def outline(side: Sequence[float]) -> str:
-        steps = [f"V{floor - share / top * _BOX.up:.1f}H{x(i):.1f}" for i, share in enumerate(side, 1)]
-        return f"M{_BOX.left} {floor}{''.join(steps)}V{floor}Z"
+        steps = [f"V{_BOX.y(share / top):.1f}H{_BOX.x(i / number):.1f}" for i, share in enumerate(side, 1)]
+        return f"M{_BOX.left} {floor:g}{''.join(steps)}V{floor:g}Z"
 
     looks = (("look-orange", "members", "6 3"), ("look-blue", "non-members", None))
     drawn = [
@@ -414,8 +418,8 @@ def histogram_html(run: RunAudit, key: str) -> Html | None:
         tag("g", tick(_BOX.left + 10 + 100 * i, _BOX.top - 8, "start", name, "name"), class_=hue)
         for i, (hue, name, _) in enumerate(looks)
     ]
-    places = sorted({round(k * len(bins.members) / 4) for k in range(5)})
-    ends = [tick(x(i), floor + 20, "middle", _numbers.number(bins.edges[i], "nearest")) for i in places]
+    places = sorted({round(k * number / 4) for k in range(5)})
+    ends = [tick(_BOX.x(i / number), floor + 20, "middle", _numbers.number(bins.edges[i], "nearest")) for i in places]
     title = next((one.title for one in run.attacks if one.attack == run.exposed_by), "strongest attack")
     return scatter(
         _BOX,
@@ -461,18 +465,18 @@ def noise_html(
     goal = run.goal
     known = [one for one in accurate if one[0] <= max(curve.noise_std)]
     least = min(0.001, goal.fpr / 10)
-    floor, largest = _BOX.height - _BOX.bottom, max(curve.noise_std)
+    largest = max(curve.noise_std)
 
     def x(noise: float) -> float:
-        return _BOX.left + noise / largest * _BOX.across
+        return _BOX.x(noise / largest)
 
     def y(share: float) -> float:
-        return _BOX.top + math.log10(max(share, least)) / math.log10(least) * _BOX.up
+        return _BOX.y(1.0 - math.log10(max(share, least)) / math.log10(least))
 
-    low, high = _range([end for point in known for end in point[1:]]) if known else (0.0, 1.0)
+    low, high = limits([end for point in known for end in point[1:]]) if known else (0.0, 1.0)
 
     def right(value: float) -> float:
-        return _BOX.top + (high - value) / (high - low) * _BOX.up
+        return _BOX.y((value - low) / (high - low))
 
     points = " ".join(f"{x(n):.1f},{y(t):.1f}" for n, t in zip(curve.noise_std, curve.tpr, strict=True))
     own = curve.noise_std[curve.own], curve.tpr[curve.own]
@@ -503,7 +507,10 @@ def noise_html(
         *bars,
         *(tick(_BOX.left - 7, y(share) + 4, "end", _numbers.rate(share)) for share in decades),
         *((*scale, _right_title("Test accuracy")) if known else ()),
-        *(tick(x(n), floor + 20, "middle", _numbers.number(n, "nearest", 2)) for n in (0.0, largest / 2, largest)),
+        *(
+            tick(x(n), _BOX.y(0.0) + 20, "middle", _numbers.number(n, "nearest", 2))
+            for n in (0.0, largest / 2, largest)
+        ),
         across="Noise on the mean gradient (std)",
         up=f"Members found ({word})",
         label=f"Members found at {_numbers.rate(goal.fpr)} false alarms by noise, {word}: {values}.",
@@ -539,10 +546,11 @@ def scatter(
     return tag("figure", tag("div", drawing, class_="chart-box"), tag("p", note, class_="note"), class_="drawing")
 
 
-def _range(values: list[float]) -> tuple[float, float]:
-    """Limits that leave room, and never less than four points of accuracy."""
+def limits(values: Sequence[float], *, share: bool = True) -> tuple[float, float]:
+    """Ends of an axis that leave room, and never less than four points of accuracy."""
     middle, half = (min(values) + max(values)) / 2, max((max(values) - min(values)) * 0.65, 0.02)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low, high = middle - half, middle + half
+    return (max(0.0, low), min(1.0, high)) if share else (low, high)
 
 
 def _round_numbers(low: float, high: float) -> list[float]:

@@ -20,7 +20,7 @@ from gmip._html import Html, tag
 from gmip._io import make_folder, write
 from gmip._numbers import count, duration, noise, number, setting
 from gmip.report.account_words import exposure_words, target_name, target_shown
-from gmip.report.figures import Box, scatter, tick
+from gmip.report.figures import Box, limits, scatter, tick
 from gmip.report.html import asset, bullets, page, table_html
 from gmip.report.tables import Table, table_of
 from gmip.vocabulary import RANDOM_SIZES
@@ -195,16 +195,16 @@ def frontier_chart(result: TuneResult) -> Html:
     others = [] if result.own is None else [result.own]
     sign = -1.0 if result.metric == "loss" else 1.0  # higher is better
     values = [sign * point.quality.mean for point in (*points, *others)]
-    low, high = _limits(values, share=result.metric.endswith("accuracy"))
+    low, high = limits(values, share=result.metric.endswith("accuracy"))
     exposures = [max(point.exposure, 1.0e-9) for point in (*points, *others)]
     first, last = math.log(min(exposures) / 1.3), math.log(max(exposures) * 1.3)
 
     def place(point: FrontierPoint) -> tuple[float, float]:
-        x = _BOX.left + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * _BOX.across
+        x = _BOX.x((math.log(max(point.exposure, 1.0e-9)) - first) / (last - first))
         return round(x, 1), round(height(sign * point.quality.mean), 1)
 
     def height(value: float) -> float:
-        return _BOX.top + (high - value) / (high - low) * _BOX.up
+        return _BOX.y((value - low) / (high - low))
 
     places = [place(point) for point in points]
     dots = "; ".join(
@@ -219,7 +219,7 @@ def frontier_chart(result: TuneResult) -> Html:
             for value in np.linspace(low, high, 4).tolist()
         ),
         *(
-            tick(x, _BOX.height - _BOX.bottom + 20, "middle", target_shown(result.target, point.exposure))
+            tick(x, _BOX.y(0.0) + 20, "middle", target_shown(result.target, point.exposure))
             for (x, _), point in zip(places, points, strict=True)
         ),
         tag(
@@ -243,12 +243,6 @@ def _dot(name: str, where: tuple[float, float], *, own: bool) -> Html:
         return tag("circle", tag("title", name), cx=x, cy=y, r=7 if name == "the target" else 4.5, class_="dot")
     ring = tag("circle", cx=x, cy=y, r=6, class_="curve", fill="none")
     return tag("g", ring, tick(x + 10, y + 4, "start", name))
-
-
-def _limits(values: Sequence[float], *, share: bool) -> tuple[float, float]:
-    spread = max(max(values) - min(values), 0.04)
-    low, high = min(values) - 0.1 * spread, max(values) + 0.1 * spread
-    return (max(0.0, low), min(1.0, high)) if share else (low, high)
 
 
 def _tried(result: TuneResult) -> Table:
