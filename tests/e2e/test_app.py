@@ -345,7 +345,7 @@ def test_a_planted_report_is_shut_in(browser: Any, tmp_path: Path):
         assert page.evaluate("self.origin") == "null"
         assert page.evaluate("fetch('/audits').then(() => 'read', () => 'refused')") == "refused"
         page.goto(f"http://127.0.0.1:{port}{addresses['ours']}")
-        page.wait_for_selector(".print", state="attached")
+        page.wait_for_selector(".copy", state="attached")
         assert page.locator(".needs-script").first.is_visible()
         page.close()
 

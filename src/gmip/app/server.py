@@ -102,7 +102,7 @@ def _report_policy() -> str:
     """The policy for a page that anybody may have written: an origin of its own (what `gmip app` serves is out
     of its reach), no network, no forms, and no script but that of this gmip's reports."""
     return (
-        "sandbox allow-scripts allow-modals; default-src 'none'; connect-src 'none'; style-src 'unsafe-inline'; "
+        "sandbox allow-scripts; default-src 'none'; connect-src 'none'; style-src 'unsafe-inline'; "
         f"script-src '{script_digest()}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 

@@ -300,36 +300,24 @@ def to_summary(result: AuditResult) -> str:
     return page(short.title, tag("main", *_content(short), class_="summary"), style=asset("style.css"))
 
 
-def summary_section(result: AuditResult) -> Html:
-    """The same but for the curves, within the report: hidden until a link leads to #summary, which hides all else."""
-    back = tag(
-        "p",
-        tag("a", "Back to the report", href="#answer"),
-        tag("button", "Print", type="button", class_="print needs-script"),
-        class_="only-screen",
-    )
-    content = _content(_shortened(shareable(result)), curves=False)
-    return tag("main", back, *content, id="summary", class_="summary within")
-
-
-def _content(result: AuditResult, *, curves: bool = True) -> list[Html | None]:
+def _content(result: AuditResult) -> list[Html | None]:
     when = f"{sentences.moment(result.created)}, " if result.created else ""
     sure = f"{rate(result.confidence)} confidence"
     return [
         tag("p", f"Summary of a membership-inference audit, {when}{sure}", class_="kicker"),
-        tag("h1", result.title, id="summary-title"),
-        *(_several(result) if len(result.runs) > 1 else _one(result, result.runs[0], curves)),
+        tag("h1", result.title),
+        *(_several(result) if len(result.runs) > 1 else _one(result, result.runs[0])),
         tag("p", sentences.not_shown(), class_="note"),
         tag("p", "Written by gmip. This page names no records, files or seeds, and can be passed on.", class_="note"),
     ]
 
 
-def _one(result: AuditResult, run: RunAudit, curves: bool) -> list[Html | None]:
+def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
     return [
         card.card_html(run, "run-1"),
         tag(
             "div",
-            _chart(run) if curves else None,
+            _chart(run),
             tag("div", bullets(card.meaning(result)), _notes(run), class_="words"),
             class_="halves",
         ),
@@ -437,7 +425,6 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
             tabindex="-1",
         ),
         tag("footer", tag("p", "Written by gmip. " + (_SHARED if shared else _PRIVATE))),
-        summary_section(result),
         style=asset("style.css"),
         script=asset("script.js"),
     )
@@ -478,7 +465,6 @@ def _contents(result: AuditResult, parts: Sequence[Part], shared: bool) -> Html:
         ("read", "How to read it"),
         ("threat-model", "Assumptions"),
         *([] if shared else [("repeat", "Repeat it")]),
-        ("summary", "One-page summary"),
     ]
     items = [tag("li", tag("a", name, href=f"#{key}")) for key, name in entries]
     return tag("nav", tag("ul", *items), aria_label="On this page")

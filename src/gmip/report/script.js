@@ -302,8 +302,6 @@
   });
   addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 
-  for (const button of document.querySelectorAll(".print")) button.addEventListener("click", () => print());
-
   for (const button of document.querySelectorAll(".copy")) {
     const code = button.parentElement.querySelector("code"), status = button.parentElement.querySelector(".copied");
     button.addEventListener("click", async () => {
