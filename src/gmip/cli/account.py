@@ -15,7 +15,16 @@ from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Delta, Option, from_settings
 from gmip.cli.shared_settings import ACCOUNTING, AnswerSettings, AskedRun, asked_as_json, slow_because
-from gmip.report.account_words import at_most, beside, found, mu_and_epsilon, proved_instead
+from gmip.report.account_words import (
+    MU_OF_RUN,
+    NO_PRIVACY,
+    at_most,
+    beside,
+    found,
+    members_found,
+    mu_and_epsilon,
+    proved_instead,
+)
 
 
 def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
@@ -116,13 +125,12 @@ def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list
 def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list[tuple[str, str]]:
     most, delta = at_most(curve), answer["delta"]
     rows = [
-        (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
-        for text, tpr in answer["tpr_at_fpr"].items()
+        (members_found(text, curve.kind), _numbers.percent(tpr, "up")) for text, tpr in answer["tpr_at_fpr"].items()
     ]
     rows += [
         (f"advantage over guessing (TPR - FPR), {most}", _numbers.percent(answer["advantage"], "up")),
         (f"area under the attacker's ROC curve, {most}", _numbers.number(answer["auc"], "up")),
-        ("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(answer["mu"], "up")),
+        (MU_OF_RUN, _numbers.number(answer["mu"], "up")),
     ]
     if answer["mu_step"] is not None:
         rows.append(("mu of one step", _numbers.number(answer["mu_step"], "up")))
@@ -130,8 +138,7 @@ def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list
         what = "differential privacy" if gdp is curve else "membership inference, no differential privacy"
         rows.append((f"epsilon of {what}, at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
     if gdp is None:
-        rows.append(("differential privacy", "none without noise"))
-        return rows
+        return [*rows, NO_PRIVACY]
     rows.append(
         (f"mu of differential privacy, at every FPR ({gdp.claim.adjacency})", _numbers.number(gdp.gdp_mu or 0.0, "up"))
     )

@@ -27,6 +27,7 @@ from gmip.cli.shared_settings import (
     slow_because,
 )
 from gmip.report.account_words import (
+    NOISE,
     at_most,
     mu_and_epsilon,
     proved_instead,
@@ -179,7 +180,7 @@ def _print_ways(ways: Ways) -> None:
 def _run_rows(run: NoisySGD) -> list[tuple[str, str]]:
     multiplier = run.noise_multiplier
     return [
-        ("noise std on the mean gradient", _numbers.noise(run.noise_std)),
+        (NOISE, _numbers.noise(run.noise_std)),
         ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.noise(multiplier)),
         ("batch size", str(run.batch_size)),
         ("steps", str(run.num_steps)),

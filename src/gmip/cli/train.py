@@ -22,7 +22,7 @@ from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
 from gmip.cli.shared_settings import YAML, NoiseSettings, OutputSettings, TargetSettings, once
-from gmip.report.account_words import at_most, clip_origin, found
+from gmip.report.account_words import MU_OF_RUN, NO_PRIVACY, NOISE, clip_origin, found, members_found
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
 if TYPE_CHECKING:
@@ -289,13 +289,13 @@ def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> N
     ]
     if asked.clip_norm == "auto":
         rows.append(("clipping norm, from non-members", f"{recipe.clip_norm:g}"))
-    rows.append(("noise std on the mean gradient", _numbers.noise(recipe.noise_std)))
+    rows.append((NOISE, _numbers.noise(recipe.noise_std)))
     for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]:
         shown = _numbers.percent(curve.tpr_at(float(fpr)), "up")
-        rows.append((f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}", shown))
-    rows.append(("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(curve.equivalent_mu(), "up")))
+        rows.append((members_found(fpr, curve.kind), shown))
+    rows.append((MU_OF_RUN, _numbers.number(curve.equivalent_mu(), "up")))
     if gdp is None:
-        rows.append(("differential privacy", "none without noise"))
+        rows.append(NO_PRIVACY)
     elif curve.claim.adjacency is None:
         name = f"the same of differential privacy ({gdp['adjacency']})"
         rows.append((name, _numbers.number(gdp["mu"], "up")))

@@ -14,7 +14,7 @@ from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Count, Option, from_settings
 from gmip.cli.shared_settings import OutputSettings, TargetSettings, WorkerSettings
-from gmip.report.account_words import most, target_name, target_shown
+from gmip.report.account_words import NOISE, most, target_name, target_shown
 
 if TYPE_CHECKING:
     from gmip.tuning import TuneResult
@@ -136,7 +136,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     claim = f"{'guaranteed' if result.claim.kind == 'bound' else 'forecast'}, {most(result.claim.kind)}"
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
-        ("noise std on the mean gradient", _numbers.noise(result.recipe.noise_std)),
+        (NOISE, _numbers.noise(result.recipe.noise_std)),
         (f"{claim}: {target_name(target)}", target_shown(target, result.exposure)),
     ]
     if result.trainings is not None:

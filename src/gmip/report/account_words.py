@@ -9,6 +9,9 @@ from gmip._numbers import number, percent, rate
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Rate
 
+MU_OF_RUN: Final = "mu of the run, FPRs from 1e-5 to 1 - 1e-5"
+NOISE: Final = "noise std on the mean gradient"
+NO_PRIVACY: Final = ("differential privacy", "none without noise")  # a row of a table
 _ADVANTAGE: Final = "advantage (TPR - FPR)"
 _EPSILON_OF: Final = {"gmip": " of membership (of differential privacy: --notion gdp)", "gdp": ""}
 
@@ -28,6 +31,11 @@ def found(curve: TradeOff, fpr: str | float) -> str:
     share = percent(curve.tpr_at(float(fpr)), "up")
     finds = "finds at most" if curve.kind == "bound" else "is expected to find about"
     return f"At a {rate(fpr)} false-alarm rate, an attacker {finds} {share} of the members"
+
+
+def members_found(fpr: str | float, kind: Kind | None = None) -> str:
+    """The name of a share of the members, in tables."""
+    return f"members found at {rate(fpr)} false alarms{'' if kind is None else f', {most(kind)}'}"
 
 
 def standing(curve: TradeOff) -> str:
@@ -66,10 +74,10 @@ def proved_instead(run: NoisySGD, curve: TradeOff) -> list[str]:
 def target_name(target: PrivacyTarget) -> str:
     """What is measured, in tables."""
     if target.rate is not None:
-        return f"members found at {rate(target.rate.fpr)} false alarms"
+        return members_found(target.rate.fpr)
     if target.delta is not None:
         return f"epsilon{_EPSILON_OF[target.notion]} at delta = {target.delta:g}"
-    return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
+    return MU_OF_RUN if target.measure == "mu" else _ADVANTAGE
 
 
 def target_shown(target: PrivacyTarget, value: float) -> str:
