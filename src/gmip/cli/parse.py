@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gmip._validate import did_you_mean
 from gmip.cli.errors import BadRequest
@@ -28,32 +28,22 @@ def count(option: str, text: str) -> int:
     return int(value)
 
 
-def positive(option: str, text: str, what: str = "a finite number above 0") -> float:
-    value = _float(text)
-    if not 0.0 < value < math.inf:
-        raise _refused(option, what, text, "0.5")
-    return value
+def _within(allowed: Callable[[float], bool], what: str, example: str) -> Callable[..., float]:
+    """A reader of numbers that are `allowed`; `what` they are can be said otherwise."""
+
+    def read(option: str, text: str, what: str = what) -> float:
+        value = _float(text)
+        if not allowed(value):
+            raise _refused(option, what, text, example)
+        return value
+
+    return read
 
 
-def non_negative(option: str, text: str) -> float:
-    value = _float(text)
-    if not 0.0 <= value < math.inf:
-        raise _refused(option, "a finite number, 0 or more", text, "0.5")
-    return value
-
-
-def probability(option: str, text: str) -> float:
-    value = _float(text)
-    if not 0.0 <= value <= 1.0:
-        raise _refused(option, "a number from 0 to 1", text, "0.01")
-    return value
-
-
-def delta(option: str, text: str) -> float:
-    value = _float(text)
-    if not 0.0 < value < 1.0:
-        raise _refused(option, "a number between 0 and 1", text, "1e-6")
-    return value
+positive: Final = _within(lambda x: 0.0 < x < math.inf, "a finite number above 0", "0.5")
+non_negative: Final = _within(lambda x: 0.0 <= x < math.inf, "a finite number, 0 or more", "0.5")
+probability: Final = _within(lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1", "0.01")
+delta: Final = _within(lambda x: 0.0 < x < 1.0, "a number between 0 and 1", "1e-6")
 
 
 def seed(option: str, text: str) -> int:
