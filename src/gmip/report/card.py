@@ -75,6 +75,7 @@ _IF_DECLARED: Final = VERDICTS["guaranteed"]._replace(
     todo="A proved bound keeps the limit if noise and clipping are as declared. Nothing to do; for a limit that the "
     "record alone proves, train with about a tenth more noise.",
 )
+LOOKS: Final = (*VERDICTS.values(), _IF_DECLARED)
 _SEES: Final = {"gradients": "gradients", "weights": "weights", "predictions": "predictions", "scores": "these scores"}
 # Who that would be in life; with a list of candidates, and without.
 IN_LIFE: Final = {

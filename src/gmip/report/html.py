@@ -519,7 +519,7 @@ def _read(result: AuditResult) -> Html:
     """Said once: what the words mean, and what to do about each verdict."""
     verdicts = [
         tag("li", tag("span", card.icon(of), of.title, class_=f"mark tone-{of.tone}"), f" {of.todo}")
-        for of in card.VERDICTS.values()
+        for of in card.LOOKS
     ]
     return tag(
         "section",

@@ -36,7 +36,7 @@ def to_markdown(result: AuditResult) -> str:
     for run in result.runs:
         parts += _run(result, run, several)
     parts += ["## How to read it", bullets(card.meaning(result))]
-    parts.append(bullets([f"{of.title}: {of.todo}" for of in card.VERDICTS.values()]))
+    parts.append(bullets([f"{of.title}: {of.todo}" for of in card.LOOKS]))
     parts.append(plain(sentences.not_shown()))
     parts += ["## Assumptions and threat model", bullets(answer_words.THREAT_MODELS[result.threat_model])]
     parts.append(table_markdown(tables.standing_table(result)))
