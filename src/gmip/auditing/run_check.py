@@ -161,17 +161,23 @@ def _plain_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Ex
         pairs = list(zip(steps, known.vectors, strict=True))
         if all((step.published - vector).norm <= 3.0 * step.tolerance for step, vector in pairs):
             return known
-    factors = np.array([_factor(step.published, step.expected) for step in steps])
-    scaled = [factor * step.expected for factor, step in zip(factors, steps, strict=True)]
-    if all(
-        (step.published - vector).norm <= 3.0 * max(1.0, abs(factor)) * step.tolerance
-        for step, vector, factor in zip(steps, scaled, factors, strict=True)
-    ):
-        return _scaled(steps, factors, scaled)
+    if (scaled := _plainly_scaled(steps)) is not None:
+        return scaled
     worst = max(steps, key=lambda step: step.residual.norm / max(step.largest, 1.0e-300))
     excess = worst.residual.norm / max(worst.largest, 1.0e-300)
     outcome = failed("members", "members-differ", at_steps=(worst.index,), value=excess, expected=0.0)
     return Explanation(outcome, tuple(step.expected for step in steps))
+
+
+def _plainly_scaled(steps: Sequence[RecomputedStep]) -> Explanation | None:
+    """Without noise: the explanation by a factor of each step; None if what is left then is more than rounding."""
+    factors = np.array([_factor(step.published, step.expected) for step in steps])
+    scaled = [factor * step.expected for factor, step in zip(factors, steps, strict=True)]
+    fits = all(  # not so where a factor is infinite, because nothing was expected
+        (step.published - vector).norm <= 3.0 * max(1.0, abs(factor)) * step.tolerance
+        for step, vector, factor in zip(steps, scaled, factors, strict=True)
+    )
+    return _scaled(steps, factors, scaled) if fits else None
 
 
 def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float | None) -> Explanation | None:
