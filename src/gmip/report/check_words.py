@@ -8,8 +8,6 @@ from typing import Final
 from gmip._numbers import chance, count, number, percent
 from gmip._validate import listed
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckKey, CheckOutcome, RunCheck
-from gmip.stats.record_tests import Contradiction
-from gmip.vocabulary import SAMPLING_FAULTS
 
 _MOST_NAMED: Final = 4  # steps or parameters
 _TITLES: Final[dict[CheckKey, str]] = {
@@ -64,6 +62,40 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "no-matrix": "There is no weight matrix whose rows could share noise.",
     "one-layer": "There is only one parameter; the size of the noise covers it.",
     "same-in-every-layer": "The noise has the same size in every parameter.",
+    # batches that were not drawn as declared
+    "batch-too-large": "A step used {counted} examples, but batches of {expected} were declared.",
+    "batches-too-small": (
+        "The largest step used {counted}, but batches of {expected} examples were declared. A loop that calls the "
+        "model on single examples, as torch.func.vmap does, must call recorder.batch(ids=...)."
+    ),
+    "not-all-records": "A step used {counted} examples, but full batches hold all {expected} of dataset_size.",
+    "epochs-not-drawn-anew": (
+        "A batch of {counted}, the rest of an epoch, comes back regularly: batches are shuffled, not drawn "
+        "independently (sampling is 'shuffled', not 'fixed')."
+    ),
+    "epoch-length": "An epoch ends after {counted} examples, but dataset_size is {expected}.",
+    "poisson-sizes": (
+        "Records that are drawn on their own do not give these batch sizes: their mean is {mean} (expected {usual}), "
+        "their standard deviation {spread}."
+    ),
+    "twice-in-a-batch": "Records are in a batch more than once ({counted} times in all).",
+    "drawn-too-often": "A record is in {counted} batches ({usual} are expected), more often than by chance.",
+    "too-many-records": "Batches hold {counted} different records, more than dataset_size ({expected}).",
+    "batches-overlap": "Successive batches share {counted} records in all, independent batches would share {usual}.",
+    "records-seen": "Batches hold {counted} different records; {usual} are expected.",
+    "back-too-early": "{counted} records come back before an epoch is over.",
+    "drawn-together": (
+        "Pairs of records come back together in other batches {counted} times ({usual} are expected): who is drawn "
+        "depends on who else is."
+    ),
+    "always-together": "{counted} records are always in the same batches as another one, not drawn each on its own.",
+    "ids-in-order": (
+        "Batches hold {counted} pairs of neighbours (records with successive ids; expected {usual}): who is in a batch "
+        "follows from the order of the data."
+    ),
+    "not-reshuffled": (
+        "The first batches of successive epochs share {counted} records (expected {usual}): epochs are not reshuffled."
+    ),
     # failed
     "too-many-members": "{counted} members are listed, but dataset_size is {expected}.",
     "strangers": "{counted} records were in batches and are not listed as members.",
@@ -206,10 +238,6 @@ def title(outcome: CheckOutcome) -> str:
 def sentence(outcome: CheckOutcome) -> str:
     """What was found, or why it could not be checked."""
     found = outcome.finding
-    fault = next((one for one in SAMPLING_FAULTS if one == found), None)
-    if fault is not None:
-        value, expected = outcome.value or 0.0, outcome.expected or 0.0
-        return Contradiction(fault, value, expected, outcome.p_value, outcome.error).sentence
     if found == "as-declared" and outcome.check == "scale":
         return _scale(outcome)
     if found == "as-declared" and outcome.check == "members":
@@ -369,6 +397,9 @@ _PARTS: Final[dict[str, Callable[[CheckOutcome], str]]] = {
     "size_of": lambda one: number(abs(one.value or 0.0), "up"),
     "free": lambda one: "difference" if (one.value or 0.0) > 0.0 else "sum",
     "expected": lambda one: count(int(one.expected or 0)),
+    "mean": lambda one: number(one.value or 0.0, "nearest", 4),
+    "usual": lambda one: number(one.expected or 0.0, "nearest", 4),
+    "spread": lambda one: _near(one.error),
     "chance": lambda one: chance(one.p_value or 0.0),
     "error": lambda one: "" if one.error is None else f" (\u00b1 {number(one.error, 'up')})",
     "low": lambda one: _near(one.factor_low),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -129,10 +129,7 @@ def dependent_noise(gram: Array, samples: int) -> tuple[float, float]:
     low, high = -float(halves[-1]), 0.0  # K' rises from -infinity to the mean
     if found >= slope(high):
         return 1.0, least
-    for _ in range(_TURNS):
-        t = 0.5 * (low + high)
-        low, high = (t, high) if slope(t) < found else (low, t)
-    t = high
+    t = _saddle(slope, found, low, high)
     value = float(np.sum(special.gammaln(halves + t) - special.gammaln(halves))) + p * t * math.log(p)
     value -= float(special.gammaln(whole + p * t) - special.gammaln(whole))
     root = -math.sqrt(max(2.0 * (t * found - value), 0.0))
@@ -140,8 +137,23 @@ def dependent_noise(gram: Array, samples: int) -> tuple[float, float]:
     u = t * math.sqrt(max(bend, 0.0))
     if min(-u, -root) < 1.0e-2:  # next to the mean, where the formula is 0/0
         return 0.5, least
-    tail = special.ndtr(root) + math.exp(-0.5 * root * root) / math.sqrt(2.0 * math.pi) * (1.0 / root - 1.0 / u)
-    return float(min(max(tail, 0.0), 1.0)), least
+    return _tail(-root, -u), least
+
+
+def _saddle(slope: Callable[[float], float], value: float, low: float, high: float) -> float:
+    """Where the slope of a cumulant generating function, which rises, reaches the value."""
+    for _ in range(_TURNS):
+        t = 0.5 * (low + high)
+        if t in (low, high):
+            break
+        low, high = (t, high) if slope(t) < value else (low, t)
+    return t
+
+
+def _tail(root: float, u: float) -> float:
+    """Lugannani and Rice (1980): the upper tail; that of -root and -u is the lower one."""
+    tail = special.ndtr(-root) + math.exp(-0.5 * root * root) / math.sqrt(2.0 * math.pi) * (1.0 / u - 1.0 / root)
+    return float(min(max(tail, 0.0), 1.0))
 
 
 def quadratic_form_p_value(value: float, weights: Array) -> float:
@@ -159,18 +171,11 @@ def quadratic_form_p_value(value: float, weights: Array) -> float:
         dof = mean * mean / float(np.sum(w * w))
         return float(special.chdtrc(dof, value * dof / mean))
     low, high = -0.5 * w.size / value - 1.0 / float(w.max()), 0.5 / float(w.max())
-    for _ in range(_TURNS):  # K'(t) = value: K' rises from 0 to infinity
-        t = 0.5 * (low + high)
-        if float(np.sum(w / (1.0 - 2.0 * t * w))) < value:
-            low = t
-        else:
-            high = t
-    t = 0.5 * (low + high)
+    t = _saddle(lambda t: float(np.sum(w / (1.0 - 2.0 * t * w))), value, low, high)  # K' rises from 0 to infinity
     shrunk = 1.0 - 2.0 * t * w
     root = math.copysign(math.sqrt(max(2.0 * (t * value + 0.5 * float(np.sum(np.log(shrunk)))), 0.0)), t)
     u = t * math.sqrt(2.0 * float(np.sum((w / shrunk) ** 2)))
-    tail = special.ndtr(-root) + math.exp(-0.5 * root * root) / math.sqrt(2.0 * math.pi) * (1.0 / u - 1.0 / root)
-    return float(min(max(tail, 0.0), 1.0))
+    return _tail(root, u)
 
 
 # -- tests of who was in which batch ----------------------------------------------------------------------------------
@@ -362,13 +367,11 @@ def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, 
         return 0.0, seen, expected
     if variance < 10.0:
         return 1.0, seen, expected
-    return float(2.0 * special.ndtr(-abs(surprise) / math.sqrt(variance))), seen, expected
+    return normal_p_value(surprise / math.sqrt(variance)), seen, expected
 
 
 def _new_records(batches: Sequence[Ids]) -> list[int]:
     """How many records of each batch no batch before it had."""
-    if not batches:
-        return []
     _, first = np.unique(np.concatenate(batches), return_index=True)
     ends = np.cumsum([ids.size for ids in batches])
     found: list[int] = np.bincount(np.searchsorted(ends, first, side="right"), minlength=len(batches)).tolist()
@@ -389,8 +392,7 @@ def poisson_sizes_p_value(sizes: NDArray[np.int64], dataset_size: int, batch_siz
     if variance < 5.0 or sizes.size < 2:
         return sums
     squares = float(np.sum((sizes - batch_size) ** 2)) / variance
-    spread = 2.0 * min(float(special.chdtr(sizes.size, squares)), float(special.chdtrc(sizes.size, squares)))
-    return min(1.0, 2.0 * min(sums, spread))
+    return min(1.0, 2.0 * min(sums, float(size_p_value(squares, sizes.size))))
 
 
 def _hypergeometric(total: int, marked: int, drawn: int) -> NDArray[np.float64]:
@@ -417,69 +419,6 @@ class Contradiction(NamedTuple):
     expected: float
     p_value: float | None = None
     spread: float | None = None
-
-    @property
-    def sentence(self) -> str:
-        found, expected = f"{self.value:,.4g}", f"{self.expected:,.4g}"
-        counted, declared = f"{self.value:,.0f}", f"{self.expected:,.0f}"
-        match self.fault:
-            case "batch-too-large":
-                return f"A step used {counted} examples, but batches of {declared} were declared."
-            case "batches-too-small":
-                return (
-                    f"No step used more than {counted} example{'s'[: self.value != 1]}, but batches of {declared} were "
-                    "declared. A loop that calls the model on single examples, as torch.func.vmap does, must call "
-                    "recorder.batch(ids=...)."
-                )
-            case "not-all-records":
-                return f"A step used {counted} examples, but full batches hold all {declared} of dataset_size."
-            case "epochs-not-drawn-anew":
-                return (
-                    f"A batch of {counted}, the rest of an epoch, comes back regularly: batches are shuffled, not "
-                    f"drawn independently (sampling is 'shuffled', not 'fixed')."
-                )
-            case "epoch-length":
-                return f"An epoch ends after {counted} examples, but dataset_size is {declared}."
-            case "poisson-sizes":
-                return (
-                    "Records that are drawn on their own do not give these batch sizes: their mean is "
-                    f"{found} (expected {expected}), their standard deviation {self.spread or 0.0:.3g}."
-                )
-            case "twice-in-a-batch":
-                return f"Records are in a batch more than once ({counted} times in all)."
-            case "drawn-too-often":
-                return (
-                    f"A record is in {counted} batches ({self.expected:,.1f} are expected), more often than by chance."
-                )
-            case "too-many-records":
-                return f"Batches hold {counted} different records, more than dataset_size ({declared})."
-            case "batches-overlap":
-                more = "more" if self.value > self.expected else "fewer"
-                return (
-                    f"Successive batches share {counted} records in all, {more} than independent batches "
-                    f"(expected {self.expected:,.1f})."
-                )
-            case "records-seen":
-                return f"Batches hold {counted} different records; {declared} are expected."
-            case "back-too-early":
-                return f"{counted} records come back before an epoch is over."
-            case "drawn-together":
-                return (
-                    f"Pairs of records come back together in other batches {counted} times ({declared} are expected): "
-                    "who is drawn depends on who else is."
-                )
-            case "always-together":
-                return f"{counted} records are always in the same batches as another one, not drawn each on its own."
-            case "ids-in-order":
-                return (
-                    f"Batches hold {counted} pairs of neighbours (records with successive ids; expected "
-                    f"{self.expected:,.1f}): who is in a batch follows from the order of the data."
-                )
-            case "not-reshuffled":
-                return (
-                    f"The first batches of successive epochs share {counted} records (expected {self.expected:,.1f}): "
-                    "epochs are not reshuffled."
-                )
 
 
 def contradiction(
@@ -515,10 +454,11 @@ def contradiction(
         share -= sizes.size * float(special.bdtrc(max_batch_size, dataset_size, mean / dataset_size))
         if share <= 0.0:
             return None
-    found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / _TESTS)
-    if found is None and batches is not None:
-        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / _TESTS, most_overlaps)
-    return found
+    share /= _TESTS
+    odd = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share)
+    if batches is not None:
+        odd = itertools.chain(odd, _odd_batches(sampling, dataset_size, batch_size, batches, share, most_overlaps))
+    return next(odd, None)
 
 
 def most_often(sizes: NDArray[np.int64], dataset_size: int, share: float) -> int:
@@ -532,118 +472,106 @@ def most_often(sizes: NDArray[np.int64], dataset_size: int, share: float) -> int
     return int(counts[dataset_size * chances >= share / _TESTS].max())
 
 
+# Each of these yields what it finds, the plainest first; nothing is computed after the first.
+
+
 def _odd_sizes(
     sampling: str, total: int, n: int, mean: float, sizes: NDArray[np.int64], share: float
-) -> Contradiction | None:
+) -> Iterator[Contradiction]:
     low, most = int(sizes.min()), int(sizes.max())
     if sampling == "balls-in-bins":
-        return _odd_bins(total, n, sizes, share)
+        yield from _odd_bins(total, n, sizes, share)
+        return
     if sampling != "poisson" and most > n:
-        return Contradiction("batch-too-large", most, n)
+        yield Contradiction("batch-too-large", most, n)
     if most < n and (sampling in ("fixed", "shuffled") or (sampling == "full" and most == 1)):
-        return Contradiction("batches-too-small", most, n)
+        yield Contradiction("batches-too-small", most, n)
     if sampling == "full" and low < total:
-        return Contradiction("not-all-records", low, total)
-    if (odd := _odd_epoch_sizes(sampling, total, n, sizes)) is not None:
-        return odd
-    if sampling == "poisson":
-        p = poisson_sizes_p_value(sizes, total, mean)
-        if p < share:
-            return Contradiction("poisson-sizes", float(sizes.mean()), float(mean), p, float(sizes.std()))
-    return None
+        yield Contradiction("not-all-records", low, total)
+    yield from _odd_epoch_sizes(sampling, total, n, sizes)
+    if sampling == "poisson" and (p := poisson_sizes_p_value(sizes, total, mean)) < share:
+        yield Contradiction("poisson-sizes", float(sizes.mean()), float(mean), p, float(sizes.std()))
 
 
-def _odd_bins(total: int, n: int, sizes: NDArray[np.int64], share: float) -> Contradiction | None:
+def _odd_epoch_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64]) -> Iterator[Contradiction]:
+    """Epochs where batches are drawn anew, or of another length than declared: by the small batch that ends one."""
+    rest, epoch, small = total % n, -(-total // n), np.flatnonzero(sizes < n)
+    ends = np.array_equal(small, np.arange(epoch - 1, sizes.size, epoch)) and np.all(sizes[small] == rest)
+    if sampling == "fixed" and rest and small.size > 1 and ends:
+        yield Contradiction("epochs-not-drawn-anew", rest, n)
+    if sampling == "shuffled" and small.size:
+        first, size = int(small[0]), int(sizes[small[0]])
+        if first + 1 < sizes.size and (size != rest or first != epoch - 1):
+            yield Contradiction("epoch-length", first * n + size, total)
+
+
+def _odd_bins(total: int, n: int, sizes: NDArray[np.int64], share: float) -> Iterator[Contradiction]:
     """Epochs that do not hold every record once, and sizes that are those of a shuffled loader in every epoch."""
     bins = -(-total // n)
     epochs = sizes.size // bins
     held = np.add.reduceat(sizes, np.arange(0, sizes.size, bins))
     wrong = np.flatnonzero(np.append(held[:epochs] != total, held[epochs:] > total))
     if wrong.size:
-        return Contradiction("epoch-length", float(held[wrong[0]]), total)
+        yield Contradiction("epoch-length", float(held[wrong[0]]), total)
     shuffled = np.append(np.full(bins - 1, n), total - (bins - 1) * n)
-    if not np.all(sizes[: epochs * bins].reshape(epochs, bins) == shuffled):
-        return None
-    log_chance = float(special.gammaln(total + 1.0) - special.gammaln(shuffled + 1.0).sum()) - total * math.log(bins)
-    p = math.exp(epochs * min(log_chance, 0.0))
-    if p >= share:
-        return None
-    return Contradiction("poisson-sizes", float(sizes.mean()), total / bins, p, float(sizes.std()))
-
-
-def _odd_epoch_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64]) -> Contradiction | None:
-    """Epochs where batches are drawn anew, or of another length than declared: by the small batch that ends one."""
-    rest, epoch, small = total % n, -(-total // n), np.flatnonzero(sizes < n)
-    if sampling == "fixed" and rest and small.size > 1 and small[0] == epoch - 1 and np.all(sizes[small] == rest):
-        later = np.arange(epoch - 1, sizes.size, epoch)
-        if np.array_equal(small, later):
-            return Contradiction("epochs-not-drawn-anew", rest, n)
-    if sampling == "shuffled" and small.size:
-        first = int(small[0])
-        size, seen = int(sizes[first]), first * n + int(sizes[first])
-        if first + 1 < sizes.size and (size != rest or first != epoch - 1):
-            return Contradiction("epoch-length", seen, total)
-    return None
+    if np.all(sizes[: epochs * bins].reshape(epochs, bins) == shuffled):
+        chances = float(special.gammaln(total + 1.0) - special.gammaln(shuffled + 1.0).sum()) - total * math.log(bins)
+        p = math.exp(epochs * min(chances, 0.0))
+        if p < share:
+            yield Contradiction("poisson-sizes", float(sizes.mean()), total / bins, p, float(sizes.std()))
 
 
 def _odd_batches(
     sampling: str, total: int, n: int, batches: Sequence[Ids], share: float, most: float
-) -> Contradiction | None:
+) -> Iterator[Contradiction]:
     if twice := repeated_within(batches):
-        return Contradiction("twice-in-a-batch", twice, 0.0)
-    seen = np.unique(np.concatenate(batches)) if batches else np.zeros(0, dtype=np.int64)
+        yield Contradiction("twice-in-a-batch", twice, 0.0)
+    seen, often = np.unique(np.concatenate(batches), return_counts=True)
     if seen.size > total:
-        return Contradiction("too-many-records", seen.size, total)
+        yield Contradiction("too-many-records", seen.size, total)
     if sampling == "full":
-        return None
+        return
     if sampling in ("shuffled", "balls-in-bins"):
-        return _odd_epochs(total, n, batches, share, most)
-    p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
-    if p < share:
-        return Contradiction("batches-overlap", found, expected, p)
-    if (odd := _odd_neighbours([[ids] for ids in batches], share)) is not None:
-        return odd
-    p, count, expected = coverage_p_value(batches, total)
-    if p < share:
-        return Contradiction("records-seen", count, expected, p)
+        yield from _odd_epochs(total, n, batches, share, most)
+        return
+    alone = [[ids] for ids in batches]
+    yield from _unlikely("batches-overlap", overlap_p_value(list(itertools.pairwise(batches)), total), share)
+    yield from _unlikely("ids-in-order", neighbours_p_value(alone), share)
+    yield from _unlikely("records-seen", coverage_p_value(batches, total), share)
     sizes = np.array([ids.size for ids in batches], dtype=np.int64)
-    often = int(np.unique(np.concatenate(batches), return_counts=True)[1].max(initial=0))
-    if often > most_often(sizes, total, share * _TESTS):
-        return Contradiction("drawn-too-often", often, float(sizes.sum()) / total)
-    return _odd_company([[ids] for ids in batches], total, share, most)
+    if often.max(initial=0) > most_often(sizes, total, share * _TESTS):
+        yield Contradiction("drawn-too-often", int(often.max()), float(sizes.sum()) / total)
+    yield from _odd_company(alone, total, share, most)
 
 
-def _odd_neighbours(groups: Sequence[Sequence[Ids]], share: float) -> Contradiction | None:
-    p, found, expected = neighbours_p_value(groups)
-    return Contradiction("ids-in-order", found, expected, p) if p < share else None
+def _unlikely(fault: SamplingFault, found: tuple[float, float, float], share: float) -> Iterator[Contradiction]:
+    """`found` : p-value, number found, number expected."""
+    p, value, expected = found
+    if p < share:
+        yield Contradiction(fault, value, expected, p)
 
 
-def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float, most: float) -> Contradiction | None:
+def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float, most: float) -> Iterator[Contradiction]:
     """Shuffled epochs: nobody twice before everybody was once, and in another order each time."""
     dropped = total % n and all(ids.size == n for ids in batches)
     epoch = total // n if dropped else -(-total // n)
-    starts = range(0, len(batches), epoch)
-    for start in starts:
-        ids = np.concatenate(batches[start : start + epoch])
+    groups = [batches[start : start + epoch] for start in range(0, len(batches), epoch)]
+    for group in groups:
+        ids = np.concatenate(group)
         if again := int(ids.size - np.unique(ids).size):
-            return Contradiction("back-too-early", again, 0.0)
-    firsts = [batches[start] for start in starts]
-    if epoch > 1 and len(firsts) > 1:
-        p, found, expected = overlap_p_value(list(itertools.pairwise(firsts)), total)
-        if p < share:
-            return Contradiction("not-reshuffled", found, expected, p)
+            yield Contradiction("back-too-early", again, 0.0)
     if epoch == 1:
-        return None
-    groups = [batches[start : start + epoch] for start in starts]
-    return _odd_neighbours(groups, share) or _odd_company(groups, total, share, most)
+        return
+    if len(groups) > 1:
+        firsts = itertools.pairwise([group[0] for group in groups])
+        yield from _unlikely("not-reshuffled", overlap_p_value(list(firsts), total), share)
+    yield from _unlikely("ids-in-order", neighbours_p_value(groups), share)
+    yield from _odd_company(groups, total, share, most)
 
 
-def _odd_company(groups: Sequence[Sequence[Ids]], total: int, share: float, most: float) -> Contradiction | None:
+def _odd_company(groups: Sequence[Sequence[Ids]], total: int, share: float, most: float) -> Iterator[Contradiction]:
     """Records that are drawn together more often than by chance: many of them, or a few always."""
-    if total < 5:
-        return None
-    p, found, expected = together_p_value(groups, total, most)
-    if p < share:
-        return Contradiction("drawn-together", found, expected, p)
-    p, found = inseparable_p_value(groups, total)
-    return Contradiction("always-together", found, 0.0, p) if p < share else None
+    if total >= 5:
+        yield from _unlikely("drawn-together", together_p_value(groups, total, most), share)
+        p, found = inseparable_p_value(groups, total)
+        yield from _unlikely("always-together", (p, found, 0.0), share)

@@ -357,7 +357,7 @@ class BatchLog:
                 self._batches.append(ids)
 
     def contradiction(self) -> str | None:
-        """In one sentence, what speaks against the declared sampling; None if nothing does."""
+        """What speaks against the declared sampling, as a warning; None if nothing does."""
         header = self._header
         found = contradiction(
             sampling=header.sampling,
@@ -373,8 +373,9 @@ class BatchLog:
         if found is None:
             return None
         return (
-            f"{found.sentence} The run is accounted as sampling = {header.sampling!r}, which is not what the loop did: "
-            "record what is true."
+            f"Batches were not drawn as declared ({found.fault}: {found.value:,.4g}, expected {found.expected:,.4g}). "
+            f"The run is accounted as sampling = {header.sampling!r}, which is not what the loop did: record what is "
+            "true. `gmip check` says more."
         )
 
     def _checked(self, given: ArrayLike) -> Ids:

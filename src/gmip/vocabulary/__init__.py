@@ -9,7 +9,6 @@ from __future__ import annotations
 from gmip.vocabulary.claims import ADJACENCIES, Adjacency, Claim, Kind, weakest
 from gmip.vocabulary.run import (
     RANDOM_SIZES,
-    SAMPLING_FAULTS,
     SAMPLINGS,
     NoisySGD,
     Recipe,
@@ -37,7 +36,6 @@ __all__ = [
     "NOTIONS",
     "RANDOM_SIZES",
     "SAMPLINGS",
-    "SAMPLING_FAULTS",
     "Adjacency",
     "AnyRecord",
     "Claim",

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
@@ -30,7 +30,6 @@ SamplingFault = Literal[  # how batches can contradict the declared sampling
     "drawn-together",
     "always-together",
 ]
-SAMPLING_FAULTS: Final[tuple[SamplingFault, ...]] = get_args(SamplingFault)
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled", "balls-in-bins")
 #: Each record is drawn on its own: sizes of batches vary, one may be empty, and the divisor is the declared batch size.
 RANDOM_SIZES: tuple[Sampling, ...] = ("poisson", "balls-in-bins")

@@ -54,6 +54,7 @@ def test_every_check_has_a_title() -> None:
         ),
         ("other-check-failed", {"other": "scale"}, ["another check fails: scale of the gradient"]),
         ("poisson-sizes", {"value": 30.0, "expected": 30.0, "error": 0.0}, ["mean is 30", "standard deviation 0"]),
+        ("batches-overlap", {"value": 1040.0, "expected": 16.04}, ["share 1,040 records", "would share 16.04"]),
     ],
 )
 def test_numbers_are_in_the_sentence(finding: str, numbers: dict, words: list[str]) -> None:
