@@ -106,18 +106,13 @@ def read_files(*files: DataFile) -> list[bytes]:
     return contents
 
 
-def only_member(content: bytes, file: DataFile) -> bytes:
+def only_member(content: bytes) -> bytes:
     """The one regular file in a tar archive, which is read in memory: no path of the archive is ever written to."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            stream = archive.extractfile(members[0]) if len(members) == 1 else None
-            if stream is not None:
-                return stream.read()
-            problem = f"it holds {len(members)} files, not 1"
-    except (tarfile.TarError, EOFError, OSError) as error:
-        problem = str(error)
-    raise DataUnavailable(f"The archive {file.path} of {file.title} cannot be read ({problem})", remedy=_remedy(file))
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        (member,) = (member for member in archive.getmembers() if member.isfile())
+        stream = archive.extractfile(member)
+        assert stream is not None
+        return stream.read()
 
 
 def _member(content: bytes, file: DataFile) -> bytes:

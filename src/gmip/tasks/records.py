@@ -96,20 +96,22 @@ def read_column(*paths: str | os.PathLike[str], column: str) -> list[str]:
 
 def find_column(role: str, *paths: str | os.PathLike[str]) -> str | None:
     """The column of the "id" or "group" of records that all tables have, by its usual name; None: there is none."""
-    usual = {"id": _IDS, "group": _GROUPS}[role]
     tables = [read_columns(Path(path)) for path in paths]
-    return next((name for name in tables[0] if _plain(name) in usual and all(name in t for t in tables)), None)
+    found = _usual(tables[0], {"id": _IDS, "group": _GROUPS}[role])
+    return found if all(found in table for table in tables) else None
 
 
 def class_names(*paths: str | os.PathLike[str], label: str | None = None) -> list[str] | None:
     """The names of the classes in alphabetical order; None where labels are numbers."""
     tables = [(Path(path), read_columns(Path(path))) for path in paths]
     cells = [cell for path, table in tables for cell in table[_label(path, table, label)]]
-    return None if all(_is_number(cell) for cell in cells) else sorted({str(cell).strip() for cell in cells})
+    return None if all(_number(cell) is not None for cell in cells) else sorted({str(cell).strip() for cell in cells})
 
 
-def _plain(name: str) -> str:
-    return name.strip().lower()
+def _usual(table: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The column that has the first of these names, in any case; None: there is none."""
+    lower = {name.strip().lower(): name for name in table}
+    return next((lower[name] for name in names if name in lower), None)
 
 
 def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTable:
@@ -120,11 +122,9 @@ def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTab
     """
     file = Path(path)
     table = read_columns(file)
-    lower = {name.strip().lower(): name for name in table}
-    group = next((lower[name] for name in _GROUPS if name in lower), None)
+    group, own = _usual(table, _GROUPS), _usual(table, _IDS)
     groups = None if group is None else tuple(str(cell) for cell in table[group])
-    own = next((lower[name] for name in _IDS if name in lower), None)
-    if any(name in lower for name in _LABELS):
+    if _usual(table, _LABELS) is not None:
         features = _features(file, table, None)
         names = None if own is None else tuple(str(cell) for cell in table[own])
         examples = _like(file, _inputs(file, table, features), table, like)
@@ -154,19 +154,22 @@ def _ids(file: Path, column: str, cells: Sequence[Any]) -> NDArray[np.int64]:
     return ids
 
 
-def _whole(cell: Any) -> int | None:
+def _number(cell: Any) -> float | None:
     try:
-        number = float(cell)
+        return float(cell)
     except (TypeError, ValueError):
         return None
-    return int(number) if number.is_integer() and abs(number) < 2**53 else None
+
+
+def _whole(cell: Any) -> int | None:
+    number = _number(cell)
+    return int(number) if number is not None and number.is_integer() and abs(number) < 2**53 else None
 
 
 def _label(path: Path, table: Mapping[str, Any], label: str | None) -> str:
     if label is not None:
         return _named(path, table, label, "label")
-    lower = {name.strip().lower(): name for name in table}
-    found = next((lower[name] for name in _LABELS if name in lower), None)
+    found = _usual(table, _LABELS)
     if found is None:
         raise InvalidArgument(
             f"{path} has no column 'label', its columns are {check.listed(list(table)[:12])}",
@@ -187,7 +190,7 @@ def _named(path: Path, table: Mapping[str, Any], column: str, argument: str) -> 
 
 def _features(path: Path, table: Mapping[str, Any], label: str | None, ignore: Sequence[str] = ()) -> list[str]:
     apart = {_label(path, table, label), *(_named(path, table, name, "ignore") for name in ignore)}
-    names = [name for name in table if name not in apart and _plain(name) not in (*_IDS, *_GROUPS)]
+    names = [name for name in table if name not in apart and name.strip().lower() not in (*_IDS, *_GROUPS)]
     if not names:
         raise InvalidArgument(f"{path} has no column but the label", remedy="add the features of the records")
     return names
@@ -196,37 +199,28 @@ def _features(path: Path, table: Mapping[str, Any], label: str | None, ignore: S
 def _inputs(path: Path, table: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.float32]:
     columns = []
     for name in names:
-        try:
-            values = np.asarray([float(cell) for cell in table[name]], dtype=np.float64)
-        except (TypeError, ValueError):
-            wrong = next(i for i, cell in enumerate(table[name]) if not _is_number(cell))
-            raise InvalidArgument(
-                f"{path} has {str(table[name][wrong])[:40]!r} in column {name!r} of record {wrong + 1}, which is not a "
-                "number",
-                remedy="encode categories as numbers; say what a column that is no feature is: --column id=NAME, "
-                "group=NAME or ignore=NAME of gmip init (ignore= of read_records)",
-            ) from None
+        numbers = [_number(cell) for cell in table[name]]
         with np.errstate(over="ignore"):
-            columns.append(values.astype(np.float32))
+            columns.append(np.array(numbers, dtype=np.float64).astype(np.float32))  # what is no number is NaN
         if not np.isfinite(columns[-1]).all():
-            row = int((~np.isfinite(columns[-1])).argmax())
+            row = numbers.index(None) if None in numbers else int((~np.isfinite(columns[-1])).argmax())
+            what, remedy = "finite number of single precision", "leave out the record"
+            if numbers[row] is None:
+                what, remedy = (
+                    "number",
+                    (
+                        "encode categories as numbers; say what a column that is no feature is: --column id=NAME, "
+                        "group=NAME or ignore=NAME of gmip init (ignore= of read_records)"
+                    ),
+                )
+            cell = str(table[name][row])[:40]
             raise InvalidArgument(
-                f"{path} has {str(table[name][row])[:40]!r} in column {name!r} of record {row + 1}, which is not a "
-                "finite number of single precision",
-                remedy="leave out the record",
+                f"{path} has {cell!r} in column {name!r} of record {row + 1}, which is not a {what}", remedy=remedy
             )
     found = np.column_stack(columns)
     if not len(found):
         raise InvalidArgument(f"{path} has no records", remedy="write one on each line below the names")
     return found
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _targets(cells: Sequence[Any], classes: Sequence[str] | None = None) -> torch.Tensor:
@@ -239,11 +233,9 @@ def _targets(cells: Sequence[Any], classes: Sequence[str] | None = None) -> torc
     whole = [_whole(cell) for cell in cells]
     if None not in whole:
         return torch.tensor(whole, dtype=torch.int64)
-    if all(_is_number(cell) for cell in cells):
+    if all(_number(cell) is not None for cell in cells):
         return torch.tensor([float(cell) for cell in cells], dtype=torch.float32)
-    names = sorted({str(cell).strip() for cell in cells})
-    places = {name: place for place, name in enumerate(names)}
-    return torch.tensor([places[str(cell).strip()] for cell in cells], dtype=torch.int64)
+    return _targets(cells, sorted({str(cell).strip() for cell in cells}))
 
 
 def _like(path: Path, rows: NDArray[np.float32], table: Mapping[str, Any], like: Examples) -> Examples:
@@ -260,7 +252,7 @@ def _like(path: Path, rows: NDArray[np.float32], table: Mapping[str, Any], like:
             remedy="write a column for each entry, in order",
         )
     labels = list(table[_label(path, table, None)])
-    if not all(_is_number(cell) for cell in labels):
+    if None in map(_number, labels):
         raise InvalidArgument(
             f"{path} has names of classes, and the task numbers them",
             remedy="write their numbers, or pass rows of the task's pool, such as 0:100",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from gmip._random import Stream
 from gmip._user_code import defined_at, said_by
 from gmip.errors import GmipError, InvalidArgument
-from gmip.tasks.inputs import Inputs, answer, checked, joined, named, rows_of
+from gmip.tasks.inputs import IGNORED, Inputs, answer, checked, joined, named, rows_of
 from gmip.trace import fingerprint
 from gmip.vocabulary import Recipe
 
@@ -196,7 +197,6 @@ class Task:
 
 
 _TRIED = 2  # records that the untrained model is asked about
-_IGNORED = -100  # a class that cross-entropy leaves out
 
 
 def check_task(task: Task) -> None:
@@ -213,20 +213,12 @@ def check_task(task: Task) -> None:
     some = task.pool[range(min(_TRIED, len(task.pool)))]
     shapes = ", ".join(f"{name} {tuple(t.shape)}".strip() for name, t in named(some.inputs).items())
     with torch.no_grad():
-        try:
+        with _users_code(task, f"its model cannot take inputs of shape {shapes}:"):
             outputs = answer(model.eval(), some.inputs)
-        except GmipError:
-            raise
-        except Exception as error:
-            raise _wrong(task, f"its model cannot take inputs of shape {shapes}: {said_by(error)}") from error
         if task.loss is cross_entropy:
             _check_labels(task, outputs)
-        try:
+        with _users_code(task, "its loss raised"):
             found: object = task.loss(outputs, some.targets)
-        except GmipError:
-            raise
-        except Exception as error:
-            raise _wrong(task, f"its loss raised {said_by(error)}") from error
     place = defined_at(task.loss)
     if not isinstance(found, Tensor) or found.shape != (len(some),):
         shape = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
@@ -241,6 +233,17 @@ def check_task(task: Task) -> None:
 
 def _wrong(task: Task, problem: str, remedy: str | None = None) -> InvalidArgument:
     return InvalidArgument(f"Task {task.name!r} cannot be used: {problem}", remedy=remedy)
+
+
+@contextmanager
+def _users_code(task: Task, what: str) -> Iterator[None]:
+    """An error that is not gmip's own becomes one sentence with its line."""
+    try:
+        yield
+    except GmipError:
+        raise
+    except Exception as error:
+        raise _wrong(task, f"{what} {said_by(error)}") from error
 
 
 def _check_parts(task: Task) -> None:
@@ -265,14 +268,9 @@ def _check_parts(task: Task) -> None:
 
 
 def _made(task: Task) -> nn.Module:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _users_code(task, "make_model raised"):
         torch.manual_seed(0)
-        try:
-            model: object = task.make_model()
-        except GmipError:
-            raise
-        except Exception as error:
-            raise _wrong(task, f"make_model raised {said_by(error)}") from error
+        model: object = task.make_model()
     if not isinstance(model, nn.Module):
         place = defined_at(task.make_model)
         raise _wrong(task, f"make_model returned {type(model).__name__}{place}", "return a torch.nn.Module")
@@ -287,7 +285,7 @@ def _check_labels(task: Task, outputs: Tensor) -> None:
         targets = part.targets
         if targets.ndim != 1 or targets.is_floating_point():
             return
-        wrong = ((targets < 0) | (targets >= classes)) & (targets != _IGNORED)
+        wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
         if bool(wrong.any()):
             row = int(wrong.int().argmax())
             raise _wrong(

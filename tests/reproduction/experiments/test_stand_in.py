@@ -26,7 +26,7 @@ def test_the_shape_is_that_of_the_published_file():
 def test_the_loader_reads_the_format():
     sizes = np.arange(45, 20, -1)
     content = generated.archive(sizes, 40)
-    labels, bits = builtin.labelled_bits(only_member(content, FILE), FILE.title)
+    labels, bits = builtin.labelled_bits(only_member(content))
     assert bits.shape == (sizes.sum(), 40) and 0.05 < bits.mean() < 0.4
     assert np.array_equal(np.bincount(labels)[1:], sizes)
     assert content == generated.archive(sizes, 40) != generated.archive(sizes, 40, seed=1)

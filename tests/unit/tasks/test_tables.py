@@ -6,33 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.errors import DataUnavailable
 from gmip.tasks.builtin import examples, labelled_bits, random_split, scaling
 
 
 @pytest.mark.parametrize("content", [b'"13",0,1,1\n"2",1,0,0\n', b"13,0,1,1\r\n2,1,0,0", b"13,0,1,1\n2,1,0,0\n"])
 def test_labels_and_bits(content: bytes) -> None:
-    labels, bits = labelled_bits(content, "Toy set")
+    labels, bits = labelled_bits(content)
     assert labels.tolist() == [13, 2] and labels.dtype == np.int64
     assert bits.tolist() == [[0, 1, 1], [1, 0, 0]] and bits.dtype == np.uint8
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        (b"1,0,1\n1,0\n", "Line 2 of Toy set is not a label and 2 columns"),
-        (b"1,0,1\nx,0,1\n", "Line 2 of Toy set"),
-        (b"1,0,1\n1,0;1\n", "Line 2 of Toy set"),
-        (b"1,0,1\n\n1,0,1\n", "Line 2 of Toy set"),
-        (b"1,0,2\n", "Toy set has no columns, or values other than 0 and 1"),
-        (b"1,0, \n", "Toy set has no columns, or values other than 0 and 1"),
-        (b"", "Toy set has no columns"),
-        (b"1\n", "Toy set has no columns"),
-    ],
-)
-def test_other_tables(content: bytes, match: str) -> None:
-    with pytest.raises(DataUnavailable, match=match):
-        labelled_bits(content, "Toy set")
 
 
 def test_scaling_leaves_constant_columns() -> None:
