@@ -115,7 +115,10 @@ def seed(value: Any, name: str = "seed") -> int:
 def instance(name: str, value: Any, kind: type) -> None:
     """Raises unless `value` is of that type."""
     if not isinstance(value, kind):
-        raise InvalidArgument(f"must be a {kind.__name__}, not {type(value).__name__}", argument=name, value=value)
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise InvalidArgument(
+            f"must be {article} {kind.__name__}, not {type(value).__name__}", argument=name, value=value
+        )
 
 
 def fields(of: Any, **checks: type | Sequence[str] | Callable[[str, Any], Any]) -> None:

@@ -281,6 +281,11 @@ class EpsilonFamily:
         return np.maximum(np.maximum(low, high), 0.0)
 
 
+def curve_of(family: Family, parameter: float) -> Fnr:
+    """The curve of the family with this parameter."""
+    return lambda rates: family.fnr(parameter, rates)
+
+
 def largest_rejected(p_value: Callable[[float], float], alpha: float, start: float = 0.0) -> float:
     """The largest parameter with p_value <= alpha, for a p-value that grows with it; `start` if that is too much."""
 
@@ -315,23 +320,13 @@ def binomial_upper(successes: Counts, trials: int, error: float) -> Array:
     return 1.0 - binomial_lower(trials - np.asarray(successes), trials, error)
 
 
-class ThresholdBounds(NamedTuple):
-    """Bounds on the two rates of the chosen threshold, and the parameter of the curve through them."""
-
-    parameter: float
-    tpr_lower: float
-    fpr_upper: float
-
-
 def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> float:
-    """The parameter of the curve through the bounds of `split_threshold`."""
-    return split_threshold(scores.comparable(seed), family, alpha, np.random.default_rng(seed)).parameter
-
-
-def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> ThresholdBounds:
-    """Choose the threshold with the highest bound on one half; alpha/2 for each rate on the other half."""
+    """The parameter of the curve through the bounds, alpha/2 for each, on the two rates of the threshold that has the
+    highest bound on the other half."""
+    rng = np.random.default_rng(seed)
+    both = scores.comparable(seed)
     chosen, judged = [], []
-    for values in (scores.members, scores.non_members):
+    for values in (both.members, both.non_members):
         mixed = rng.permutation(values.size)
         chosen.append(np.sort(values[mixed[: values.size // 2]]))
         judged.append(values[mixed[values.size // 2 :]])
@@ -339,7 +334,7 @@ def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random
     tpr, fpr = _rates(chosen[0], chosen[1], thresholds, alpha)
     best = thresholds[np.argmax(family.parameter(fpr, 1.0 - tpr))]
     tpr, fpr = _rates(np.sort(judged[0]), np.sort(judged[1]), np.array([best]), alpha)
-    return ThresholdBounds(float(family.parameter(fpr, 1.0 - tpr)[0]), float(tpr[0]), float(fpr[0]))
+    return float(family.parameter(fpr, 1.0 - tpr)[0])
 
 
 def _some(values: Array) -> Array:
@@ -391,8 +386,7 @@ def cross_fit(scores: Pooled, error: float, rng: np.random.Generator) -> CrossFi
             np.bincount(scores.member_group, hits - hits.mean(), scores.num_groups) / ins.size
             - np.bincount(scores.non_member_group, alarms - alarms.mean(), scores.num_groups) / outs.size
         )
-        spread = np.sqrt(parts.size / (parts.size - 1) * (parts @ parts))
-        margin = max(margin, -float(stdtrit(parts.size - 1, error)) * float(spread))
+        margin = max(margin, -float(stdtrit(parts.size - 1, error)) * math.sqrt(_clustered(parts)))
     return CrossFit(advantage, margin)
 
 

@@ -29,6 +29,7 @@ from gmip.stats._rank_tests import (
     best_rank,
     chord,
     crossing_probability,
+    curve_of,
     expected_losses,
     largest_rejected,
     level_at,
@@ -38,7 +39,7 @@ from gmip.stats._rank_tests import (
     tpr_lower,
     tpr_spread,
 )
-from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
+from gmip.stats.scores import Pooled, RunScores, pool
 
 # -- guesses about one run's candidates -------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ def candidates_needed(
     be Gaussian, scores to be independent: a plan, not a guarantee. `ties` : blocks of equal scores (`tie_blocks`), in
     which members cannot be distinguished from non-members.
     """
-    error = 1.0 - check.inside("confidence", confidence)
+    error = _error(confidence)
     power = check.inside("power", power)
     claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
     if actual <= claimed:
@@ -174,15 +175,11 @@ def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8, ti
 
     This is `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
     """
-    error = 1.0 - check.inside("confidence", confidence)
+    error = _error(confidence)
     power = check.inside("power", power)
-    low, high = 0.0, _LARGEST_MU
-    if size < 2 or not _sum_power(0.0, high, error, power, ties)(size):
+    if size < 2 or not _sum_power(0.0, _LARGEST_MU, error, power, ties)(size):
         return math.inf
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if _sum_power(0.0, middle, error, power, ties)(size) else (middle, high)
-    return high
+    return _halved(lambda mu: _sum_power(0.0, mu, error, power, ties)(size), 0.0, _LARGEST_MU)
 
 
 def noticeable_tpr(
@@ -200,7 +197,7 @@ def noticeable_tpr(
 
     The true curve is taken to be Gaussian, with ties, as in `candidates_needed`: the TPR is that before ties.
     """
-    error = 1.0 - check.inside("confidence", confidence)
+    error = _error(confidence)
     power = check.inside("power", power)
     limit, fpr = check.probability("limit", limit), check.inside("fpr", fpr)
     rank, claim = best_rank(non_members, fpr), chord(limit, fpr)
@@ -216,24 +213,24 @@ def noticeable_tpr(
         truth = _tied(max(float(ndtri(tpr) - ndtri(fpr)), 0.0), ties)
         return crossing_probability(critical, members, rank, non_members, truth) >= power
 
-    low, high = max(limit, fpr), 1.0
     if ties and not seen(_NEARLY_ALL):
         return None
+    return _halved(seen, max(limit, fpr), 1.0)
+
+
+def _halved(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """About the least number above `low` that holds, given that `high` does."""
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if seen(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _gaussian(mu: float) -> Fnr:
-    return lambda rates: GaussianFamily().fnr(mu, rates)
 
 
 def _tied(mu: float, ties: Ties) -> Fnr:
     """The Gaussian curve of scores of which blocks were made equal: a straight line over each block. A block is given
     by shares of members and non-members together, who are taken to be equally many."""
     if not ties:
-        return _gaussian(mu)
+        return curve_of(GaussianFamily(), mu)
     ends = np.array(ties, dtype=float)
     low, high = np.full(ends.shape, -_FAR - mu), np.full(ends.shape, _FAR + mu)
     for _ in range(_STEPS):
@@ -258,7 +255,7 @@ def _tied(mu: float, ties: Ties) -> Fnr:
 
 def _sum_power(claimed: float, actual: float, error: float, power: float, ties: Ties) -> Callable[[int], bool]:
     def enough(size: int) -> bool:
-        mean, variance = expected_losses(_gaussian(claimed), one_run_design(size, size))
+        mean, variance = expected_losses(curve_of(GaussianFamily(), claimed), one_run_design(size, size))
         critical = mean + float(ndtri(SUM_SHARE * error)) * math.sqrt(variance) - 0.5 / size**2
         mean, variance = expected_losses(_tied(actual, ties), one_run_design(size, size))
         return critical >= 0.0 and float(ndtr((critical - mean) / math.sqrt(variance))) >= power
@@ -344,7 +341,7 @@ def tpr_lower_bound(runs: Runs, fpr: float, *, confidence: float = 0.95, seed: i
     """
     fpr = check.inside("fpr", fpr)
     error = _error(confidence)
-    seed = checked_seed(seed)
+    seed = check.seed(seed)
     scores = pool(runs).comparable(seed).untied(seed)
     return tpr_lower(scores, fpr, error, float(tpr_spread(scores, np.array([fpr]))[0]))
 
@@ -357,7 +354,7 @@ def claim_p_value(runs: Runs, curve: TradeOff, *, seed: int = 0) -> float:
     """
     if not isinstance(curve, TradeOff):
         raise InvalidArgument(f"must be a TradeOff, not {type(curve).__name__}", argument="curve")
-    tests = _rank_tests(pool(runs), "auto", checked_seed(seed))
+    tests = _rank_tests(pool(runs), "auto", check.seed(seed))
     return min(1.0, min(test.p_value(curve.fnr_at) / share for test, share in tests))
 
 
@@ -367,19 +364,20 @@ def _error(confidence: float) -> float:
 
 def _bound(runs: Runs, family: Family, confidence: float, method: str, seed: int) -> float:
     check.one_of("method", method, METHODS)
-    alpha, seed = _error(confidence), checked_seed(seed)
+    alpha, seed = _error(confidence), check.seed(seed)
     return _BOUNDS[method](pool(runs), family, alpha, seed)
 
 
 def _rank_bound(method: str, scores: Pooled, family: Family, alpha: float, seed: int) -> float:
     best = 0.0
     for test, share in _rank_tests(scores, method, seed):
-
-        def p_value(parameter: float, test: RankSum | Level = test) -> float:
-            return test.p_value(lambda rates: family.fnr(parameter, rates))
-
+        p_value = partial(_p_value, test, family)
         best = largest_rejected(p_value, alpha * share, start=best)
     return best
+
+
+def _p_value(test: RankSum | Level, family: Family, parameter: float) -> float:
+    return test.p_value(curve_of(family, parameter))
 
 
 def _rank_tests(scores: Pooled, method: str, seed: int) -> list[tuple[RankSum | Level, float]]:

@@ -102,9 +102,7 @@ class GaussianModel:
         )
 
     @classmethod
-    def known(
-        cls, mean: ArrayLike, covariance: ArrayLike, *, cutoff: float = DEFAULT_CUTOFF, ridge: float = 0.0
-    ) -> GaussianModel:
+    def known(cls, mean: ArrayLike, covariance: ArrayLike) -> GaussianModel:
         """Given parameters: `covariance` of shape (D, D), or (D,) for a diagonal one."""
         centre = check.vector("mean", mean)
         if np.ndim(covariance) == 1:
@@ -125,8 +123,6 @@ class GaussianModel:
             directions=vectors,
             spectrum=np.maximum(values, 0.0),
             num_samples=math.inf,
-            cutoff=cutoff,
-            ridge=ridge,
         )
 
     def retuned(self, *, cutoff: float | None = None, ridge: float | None = None) -> GaussianModel:

@@ -22,13 +22,14 @@ from gmip.stats._rank_tests import (
     GaussianFamily,
     RankSum,
     cross_fit,
+    curve_of,
     largest_rejected,
     rank_sum,
     tpr_lower,
     tpr_spread,
     tpr_upper,
 )
-from gmip.stats.scores import Pooled, RunScores, checked_seed, pool, tpr_at_fpr
+from gmip.stats.scores import Pooled, RunScores, pool, tpr_at_fpr
 
 Array = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def summary(
     """
     error = 1.0 - check.inside("confidence", confidence)
     rates = np.array([check.inside("fprs", fpr) for fpr in fprs])
-    seed = checked_seed(seed)
+    seed = check.seed(seed)
     raw = pool(runs)
     scores = raw.comparable(seed)
     untied = scores.untied(seed)
@@ -123,7 +124,7 @@ def roc_band(
         raise InvalidArgument(
             "must be a non-empty one-dimensional array of rates strictly between 0 and 1", argument="fprs"
         )
-    seed = checked_seed(seed)
+    seed = check.seed(seed)
     scores = pool(runs).comparable(seed)
     return _tpr_band(scores, scores.untied(seed), grid, error)
 
@@ -153,6 +154,6 @@ def _auc(pairs: RankSum, error: float) -> Interval:
         wide = margin / (value * (1.0 - value))
         lower, upper = (float(expit(logit(value) + side * wide)) for side in (-1.0, 1.0))
         # Where few pairs are lost their sample variance is too small; that of a Gaussian curve is not.
-        mu = largest_rejected(lambda mu: pairs.p_value(lambda fpr: GaussianFamily().fnr(mu, fpr)), error / 2.0)
+        mu = largest_rejected(lambda mu: pairs.p_value(curve_of(GaussianFamily(), mu)), error / 2.0)
         lower = min(lower, float(ndtr(mu / np.sqrt(2.0)))) if mu > 0.0 else lower
     return Interval(value, lower, upper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -118,22 +118,21 @@ class ScoreSet:
         attack: object = self.attack
         if not isinstance(attack, str) or not attack:
             raise InvalidArgument("must be the attack's name", argument="attack", value=attack)
-        arrays = {"scores": check.vector("scores", self.scores, length=ids.size).copy()}
+        check.fields(self, susceptibility_of=get_args(Scope), prediction=ExpectedRoc)
+        given = {"scores": self.scores, "p_values": self.p_values, "susceptibility": self.susceptibility}
+        arrays = {
+            name: check.vector(name, one, length=ids.size).copy() for name, one in given.items() if one is not None
+        }
         if self.p_values is not None:
-            arrays["p_values"] = check.vector("p_values", self.p_values, length=ids.size).copy()
             check.probability_array("p_values", arrays["p_values"])
-        if self.susceptibility is not None:
-            arrays["susceptibility"] = check.vector("susceptibility", self.susceptibility, length=ids.size).copy()
-            if arrays["susceptibility"].min() < 0.0:
-                raise InvalidArgument(
-                    "has negative entries", argument="susceptibility", remedy="pass squared lengths, 0 or more"
-                )
-        if self.susceptibility_of is not None:
-            check.one_of("susceptibility_of", self.susceptibility_of, get_args(Scope))
-            if self.susceptibility is None:
-                raise InvalidArgument(
-                    "needs a `susceptibility`", argument="susceptibility_of", value=self.susceptibility_of
-                )
+        if self.susceptibility is not None and arrays["susceptibility"].min() < 0.0:
+            raise InvalidArgument(
+                "has negative entries", argument="susceptibility", remedy="pass squared lengths, 0 or more"
+            )
+        if self.susceptibility_of is not None and self.susceptibility is None:
+            raise InvalidArgument(
+                "needs a `susceptibility`", argument="susceptibility_of", value=self.susceptibility_of
+            )
         if self.calibration is not None:
             slope, offset = (check.number("calibration", value) for value in self.calibration)
             if not (np.isfinite(slope) and np.isfinite(offset) and slope >= 0.0):
@@ -141,9 +140,6 @@ class ScoreSet:
                     "must be finite, with a slope of 0 or more", argument="calibration", value=self.calibration
                 )
             object.__setattr__(self, "calibration", (slope, offset))
-        prediction: object = self.prediction
-        if prediction is not None and not isinstance(prediction, ExpectedRoc):
-            raise InvalidArgument("must be an ExpectedRoc or None", argument="prediction", value=prediction)
         for name, array in {"ids": ids, **arrays}.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -198,6 +194,12 @@ def _plain(name: str, value: object) -> Fact:
             remedy="leave it out",
         )
     return plain
+
+
+def finite(values: Array) -> Array:
+    """Scores of any shape: they are finite, what they are made of need not be."""
+    limit = np.finfo(np.float64).max
+    return np.clip(values, -limit, limit)
 
 
 def logistic_calibration(members: ArrayLike, non_members: ArrayLike) -> tuple[float, float]:
@@ -387,12 +389,12 @@ def pool(runs: RunScores | Sequence[RunScores] | Pooled, *, same_scale: bool = T
     """
     if isinstance(runs, Pooled):
         return runs
-    several: Sequence[Any] = [runs] if isinstance(runs, RunScores) else _sequence(runs)
+    several: list[Any] = list(runs) if isinstance(runs, Iterable) else [runs]
     if not several:
         raise InvalidArgument("is empty", argument="runs", remedy="pass the scores of at least one run")
     for run in several:
         if not isinstance(run, RunScores):
-            raise _not_runs(run)
+            raise InvalidArgument(f"must be RunScores or a sequence of them, not {type(run).__name__}", argument="runs")
     parts = [(run.members, run.non_members) for run in several]
     for name, side in (("members", 0), ("non_members", 1)):
         total = sum(part[side].size for part in parts)
@@ -409,23 +411,6 @@ def _joined(parts: Sequence[tuple[Array, Array]], *, same_scale: bool) -> Pooled
         np.repeat(np.arange(len(parts)), [part[side].size for part in parts]) for side in (0, 1)
     )
     return Pooled(members, non_members, member_run, non_member_run, len(parts), same_scale)
-
-
-def checked_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidArgument("must be a whole number of at least 0", argument="seed", value=seed)
-    return int(seed)
-
-
-def _not_runs(given: Any) -> InvalidArgument:
-    return InvalidArgument(f"must be RunScores or a sequence of them, not {type(given).__name__}", argument="runs")
-
-
-def _sequence(runs: Any) -> Sequence[Any]:
-    try:
-        return list(runs)
-    except TypeError:
-        raise _not_runs(runs) from None
 
 
 def _place(scores: Array, others: Array, own: int, coins: np.random.Generator) -> Array:
