@@ -7,7 +7,7 @@ language. Scores follow from predictions and labels alone, never from who was in
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from scipy.special import expit, gammaln, logsumexp
 
 from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
-from gmip.stats.scores import Fact
+from gmip.stats.scores import Fact, finite
 
 # -- the arithmetic of lira and rmia ----------------------------------------------------------------------------------
 
@@ -291,9 +291,7 @@ def array_attacks(model: Answers, references: Sequence[ReferenceAnswers] = ()) -
 
 def _signal(name: str, scores: Array, facts: dict[str, Fact] | None = None, entry: Row | None = None) -> ArrayScores:
     entry = entry or ATTACKS[name]
-    limit = np.finfo(np.float64).max  # a score is finite
-    needs = need_words(entry.array_needs or ())
-    return ArrayScores(name, entry.title, needs, np.clip(scores, -limit, limit), facts or {})
+    return ArrayScores(name, entry.title, need_words(entry.array_needs or ()), finite(scores), facts or {})
 
 
 def _alone(model: Answers) -> list[ArrayScores]:
@@ -362,7 +360,7 @@ def _with_references(model: Answers, references: Sequence[ReferenceAnswers]) -> 
     # A spread needs two models somewhere.
     if seen.moments[1].count.max() >= 2.0 and (not online or seen.moments[0].count.max() >= 2.0):
         found.insert(0, _signal("lira", seen.lira(online), facts))
-    return found if learned is None else [_signal("combined", learned.score(seen), facts), *found]
+    return found if learned is None else [_signal("combined", learned(seen), facts), *found]
 
 
 _TEMPERATURE: Final = 2.0  # of BASE, as its authors' program has it
@@ -450,19 +448,6 @@ _LEAST_LIRA: Final = 4  # the same, for the ratio of LiRA to be learned from, wh
 _FAR: Final = 8.0  # standard deviations beyond which a feature says no more
 
 
-@dataclass(frozen=True, eq=False)
-class _Combination:
-    """Log-odds of membership as a function of features, learned where membership is known."""
-
-    mean: Array
-    scale: Array
-    weights: Array
-    lira: bool
-
-    def score(self, seen: _Comparison) -> Array:
-        return np.asarray(_basis(seen.features(self.lira), self.mean, self.scale) @ self.weights)
-
-
 def _basis(features: Array, mean: Array, scale: Array) -> Array:
     """Each feature in standard deviations, squared, and bent at one on both sides: shape (c, 1 + 4 k)."""
     z = np.clip((features - mean) / scale, -_FAR, _FAR)
@@ -470,7 +455,7 @@ def _basis(features: Array, mean: Array, scale: Array) -> Array:
     return np.concatenate([ones, z, z**2, np.maximum(z - 1.0, 0.0), np.maximum(-1.0 - z, 0.0)], axis=1)
 
 
-def _learned(references: Sequence[ReferenceAnswers]) -> _Combination | None:
+def _learned(references: Sequence[ReferenceAnswers]) -> Callable[[_Comparison], Array] | None:
     """The attacker rehearses on his own models: each in turn is attacked with the others, and he knows who was in it.
 
     The attacked model has no part in it, so the score is a fixed function of what it says. For each record a model of
@@ -500,8 +485,9 @@ def _taken(answers: Answers, rows: NDArray[np.intp]) -> Answers:
     return dataclasses.replace(answers, log_p=answers.log_p[rows], phi=answers.phi[rows], logs=None, labels=None)
 
 
-def _fitted(features: Array, inside: NDArray[np.bool_], lira: bool) -> _Combination:
-    """Logistic regression with a ridge of 1 on everything but the constant."""
+def _fitted(features: Array, inside: NDArray[np.bool_], lira: bool) -> Callable[[_Comparison], Array]:
+    """Log-odds of membership as a function of features, learned where membership is known: logistic regression with a
+    ridge of 1 on everything but the constant."""
     mean, scale = features.mean(axis=0), features.std(axis=0)
     scale[scale == 0.0] = 1.0
     basis, signs = _basis(features, mean, scale), np.where(inside, 1.0, -1.0)
@@ -513,21 +499,19 @@ def _fitted(features: Array, inside: NDArray[np.bool_], lira: bool) -> _Combinat
         value = np.logaddexp(0.0, -margins).sum() + 0.5 * ridge @ weights**2
         return float(value), ridge * weights - basis.T @ (signs * expit(-margins))
 
-    return _Combination(mean, scale, minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x, lira)
+    weights = minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x
+    return lambda seen: np.asarray(_basis(seen.features(lira), mean, scale) @ weights)
 
 
 def _with_and_without(references: Sequence[ReferenceAnswers], size: int) -> bool:
     """Whether every record was in the training data of some model; raises where a record was in that of all models."""
-    known = [one.inside for one in references]
-    outside_count = sum(np.ones(size) if inside is None else (~inside).astype(float) for inside in known)
-    inside_count = sum(np.zeros(size) if inside is None else inside.astype(float) for inside in known)
-    if np.min(outside_count) < 1.0:
-        row = int(np.argmin(outside_count))
+    count = np.sum([np.zeros(size) if one.inside is None else one.inside for one in references], axis=0)
+    if count.max() == len(references):
         raise InvalidArgument(
-            f"Record {row + 1} was in the training data of every reference model",
+            f"Record {count.argmax() + 1} was in the training data of every reference model",
             remedy="add a reference model without it",
         )
-    return bool(np.min(inside_count) >= 1.0)
+    return bool(count.min() >= 1.0)
 
 
 def _comparable(models: Sequence[Answers]) -> list[Array]:

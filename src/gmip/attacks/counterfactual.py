@@ -28,7 +28,7 @@ from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import one_table
 from gmip.trace import ModelRecord
-from gmip.training.models import has_classes
+from gmip.training.models import has_classes, in_eval_mode
 
 # -- a first counterfactual -------------------------------------------------------------------------------------------
 
@@ -395,16 +395,13 @@ _BUDGET: Final = 2**29  # bytes of a chunk. Not what is free: the size of chunks
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
     """The model in eval mode and without gradients of parameters; every part is left as it was."""
-    modes = [(module, module.training) for module in model.modules()]
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
-        model.eval()
-        for parameter in wanted:
-            parameter.requires_grad_(False)
-        yield
+        with in_eval_mode(model):
+            for parameter in wanted:
+                parameter.requires_grad_(False)
+            yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         for parameter in wanted:
             parameter.requires_grad_(True)
 
@@ -622,7 +619,6 @@ def counterfactuals(
     tolerance: float = 1.0e-5,
     max_steps: int = 40,
     reach: float | None = None,
-    chunk_size: int | None = None,
     progress: Progress | None = None,
 ) -> Counterfactuals:
     """The nearest point (L2) to each input at which the model's class is another than at the input.
@@ -637,7 +633,6 @@ def counterfactuals(
     tolerance : stop where the linear models of the margin allow no move that is shorter by more than this share.
     max_steps : of the search along the boundary.
     reach : the farthest distance to try; None: 100 times the largest norm of an input in the space.
-    chunk_size : inputs to work on at once; None: what fits 512 MiB.
     progress : called with (done, total) inputs.
 
     Guarantees
@@ -651,11 +646,7 @@ def counterfactuals(
     tolerance, max_steps = check.positive("tolerance", tolerance), check.count("max_steps", max_steps)
     with frozen(model):
         classifier = Classifier(model, space)
-        if chunk_size is None:
-            size = classifier.chunk_size(inputs, rows=starts, vectors=3 * CUTS + 8)
-        else:
-            size = check.count("chunk_size", chunk_size)
-        chunks = inputs.split(size)
+        chunks = inputs.split(classifier.chunk_size(inputs, rows=starts, vectors=3 * CUTS + 8))
         far = _reach(classifier, chunks) if reach is None else check.positive("reach", reach)
         parts = []
         for chunk in chunks:
@@ -668,14 +659,11 @@ def counterfactuals(
             parts.append(_nearest_points(region, rays, far))
             if progress is not None:
                 progress(sum(len(part.distances) for part in parts), len(inputs))
-    return Counterfactuals(
-        distances=np.concatenate([part.distances for part in parts]),
-        points=torch.cat([part.points for part in parts]),
-        converged=np.concatenate([part.converged for part in parts]),
-        iterations=np.concatenate([part.iterations for part in parts]),
-        classes=np.concatenate([part.classes for part in parts]),
-        reach=far,
-    )
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("distances", "converged", "iterations", "classes")
+    }
+    return Counterfactuals(points=torch.cat([part.points for part in parts]), reach=far, **arrays)
 
 
 def _nearest_points(region: Region, rays: Rays, reach: float) -> Counterfactuals:
@@ -767,16 +755,12 @@ class Distance:
         if self.restarts != 0:
             check.count("restarts", self.restarts)
 
+    population: ClassVar[bool] = False  # only candidates are looked at
+
     @property
     def key(self) -> str:
         """Changes with the settings."""
-        settings = f"{self.space}\n{self.rivals}\n{self.restarts}\n{self.max_steps}"
-        return f"distance-{sha256(settings)[:16]}"
-
-    @property
-    def population(self) -> bool:
-        """False: only candidates are looked at."""
-        return False
+        return f"distance-{sha256(repr(self))[:16]}"
 
     def __call__(self, task: Task, model: nn.Module, examples: Examples) -> Array:
         found = self.search(model, examples)
@@ -903,21 +887,13 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
             outside.add(np.log(np.maximum(values[:, :1], least)), ~model.inside)
             converged += float(values[:, 1].mean()) / len(models)
         needed = 2 if self.variance == "per-example" else 1
-        self._check_counts(ids, outside.count, inside=False, needed=needed, spread=True)
+        self._check_counts(ids, None, outside.count, needed=needed, spread=True)
         _check_convergence(converged, "over candidates and shadow models")
         logs = np.log(np.maximum(found.distances[:, None], least))
         scores = standardised(logs, outside, self.variance)
         p_values = np.asarray(stdtr(outside.spread(self.variance)[1][:, 0], -scores))  # Student's t
-        return ScoreSet(
-            ids=ids,
-            scores=scores,
-            attack=self.name,
-            p_values=p_values,
-            facts=self._facts(found)
-            | {"variance": self.variance, "shadows_converged": converged}
-            | self._shadow_facts(models),
-            cut_short=self._cut_short(models),
-        )
+        facts = self._facts(found) | {"variance": self.variance, "shadows_converged": converged}
+        return self._scored(ids, scores, p_values, models, facts)
 
 
 def _check_convergence(share: float, where: str) -> None:

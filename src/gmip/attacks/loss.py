@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, AttackedRecords, RunTraits
-from gmip.attacks.signals import answers, losses, released_model
+from gmip.attacks.signals import answers, losses, released_model, without_nan
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.stats.scores import finite
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
 from gmip.trace import ModelRecord, Trace, fingerprint
@@ -50,8 +51,7 @@ class Loss(Attack):
         model = released_model(task, target, device=self.device)
         found = losses(task, model, who.candidates)
         progress(len(found), len(found))
-        limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
-        return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)
+        return ScoreSet(ids=who.ids, scores=finite(-found), attack=self.name)
 
 
 # -- attacks on language models and on fine-tuned ones ----------------------------------------------------------------
@@ -100,16 +100,7 @@ class MinK(Attack):
             least = torch.arange(ordered.shape[1], device=ordered.device) < count
             total = torch.where(least, ordered, 0.0).sum(1)
             found[rows] = -(total / count[:, 0].clamp(min=1)).cpu().numpy()
-        _check_known(task, found)
-        return np.clip(found, -_LARGEST, _LARGEST)
-
-
-def _check_known(task: Task, found: NDArray[np.float64]) -> None:
-    if np.isnan(found).any():
-        raise InvalidArgument(
-            f"The model of task {task.name!r} gives NaN for {int(np.isnan(found).sum())} records",
-            remedy="leave them out, or train with a lower learning rate",
-        )
+        return np.clip(without_nan(task, found), -_LARGEST, _LARGEST)
 
 
 def _tokens(attack: str, task: Task, model: nn.Module, examples: Examples) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -174,14 +165,21 @@ class Reference(Attack):
             object.__setattr__(self, "base_digest", fingerprint(*parts))
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        tuned = released_model(task, target, device=self.device)
-        after = losses(task, tuned, who.candidates)
-        progress(len(after), 2 * len(after))
-        base = self._base(task, target, tuned)
-        before = losses(task, base, who.candidates)
-        progress(2 * len(after), 2 * len(after))
-        before, after = (np.clip(found, -_LARGEST, _LARGEST) for found in (before, after))
-        return ScoreSet(ids=who.ids, scores=before - after, attack=self.name)
+        tuned, count = released_model(task, target, device=self.device), len(who.candidates)
+        after = self._losses(task, tuned, who.candidates)
+        progress(count, 2 * count)
+        before = self._losses(task, self._base(task, target, tuned), who.candidates)
+        progress(2 * count, 2 * count)
+        scores = np.array([self._gain(old - new) for old, new in zip(before, after, strict=True)])
+        return ScoreSet(ids=who.ids, scores=scores, attack=self.name)
+
+    def _losses(self, task: Task, model: nn.Module, examples: Examples) -> Sequence[NDArray[np.float64]]:
+        """The loss of each record, or of each of its tokens."""
+        return list(np.clip(losses(task, model, examples), -_LARGEST, _LARGEST)[:, None])
+
+    def _gain(self, gains: NDArray[np.float64]) -> float:
+        """The score of a record, from what training took off its losses."""
+        return float(gains[0])
 
     def _base(self, task: Task, target: ModelRecord, tuned: nn.Module) -> nn.Module:
         if self.base is not None:
@@ -225,31 +223,19 @@ class Window(Reference):
 
     name: ClassVar[str] = "window"
 
-    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        tuned = released_model(task, target, device=self.device)
-        count = len(who.candidates)
-        after = self._losses(task, tuned, who.candidates)
-        progress(count, 2 * count)
-        before = self._losses(task, self._base(task, target, tuned), who.candidates)
-        progress(2 * count, 2 * count)
-        scores = np.array([_votes(old - new) for old, new in zip(before, after, strict=True)])
-        return ScoreSet(ids=who.ids, scores=scores, attack=self.name)
-
-    def _losses(self, task: Task, model: nn.Module, examples: Examples) -> list[NDArray[np.float64]]:
-        """The loss of each token that is asked for, text by text."""
+    def _losses(self, task: Task, model: nn.Module, examples: Examples) -> Sequence[NDArray[np.float64]]:
         found: list[NDArray[np.float64]] = []
         for _, surprise, wanted in _tokens(self.name, task, model, examples):
             kept = (surprise.double().cpu().numpy(), wanted.cpu().numpy())
             found += [np.clip(one[chosen], -_LARGEST, _LARGEST) for one, chosen in zip(*kept, strict=True)]
-        _check_known(task, np.array([one.sum() for one in found]))
+        without_nan(task, np.array([one.sum() for one in found]))
         return found
 
-
-def _votes(gains: NDArray[np.float64]) -> float:
-    """Mean over the sizes of windows of the share of windows with a positive sum; shape (tokens,)."""
-    if not len(gains):
-        return 0.0
-    sums = np.concatenate([[0.0], np.cumsum(gains)])
-    sizes = [size for size in _WINDOWS if size <= len(gains)] or [1]
-    votes = np.mean([(sums[size:] > sums[:-size]).mean() for size in sizes])
-    return float(votes + _TIE * np.tanh(gains.mean()))
+    def _gain(self, gains: NDArray[np.float64]) -> float:
+        """Mean over the sizes of windows of the share of windows with a positive sum; shape (tokens,)."""
+        if not len(gains):
+            return 0.0
+        sums = np.concatenate([[0.0], np.cumsum(gains)])
+        sizes = [size for size in _WINDOWS if size <= len(gains)] or [1]
+        votes = np.mean([(sums[size:] > sums[:-size]).mean() for size in sizes])
+        return float(votes + _TIE * np.tanh(gains.mean()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from gmip.attacks.step_vectors import compress, gram
 from gmip.attacks.work import as_bytes, rows_that_fit
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
+from gmip.stats.scores import finite
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import Inputs, arguments, logits, mapped, named, placed, rows_of
 from gmip.trace import Header, ModelRecord
@@ -56,10 +58,12 @@ class AtWeights(NamedTuple):
 class ReleasedGradients(NamedTuple):
     """Attributes
     ----------
-    gradients : of single records at the released weights.
+    model : the released one.
+    gradients : of single records at its weights.
     penalty : array of shape (d,), the gradient of the penalty there.
     """
 
+    model: nn.Module
     gradients: PerExampleGradients
     penalty: Array
     l2: Array  # the strength of the penalty on each entry
@@ -93,7 +97,7 @@ def released(
     values = dict(model.named_parameters())
     strength = _strengths(l2, target.header, {name: values[name] for name in gradients.names})
     flat = torch.cat([values[name].detach().reshape(-1) for name in gradients.names]).double().cpu().numpy()
-    return ReleasedGradients(gradients, strength * flat, strength)
+    return ReleasedGradients(model, gradients, strength * flat, strength)
 
 
 def check_penalty(l2: Penalty) -> None:
@@ -201,8 +205,9 @@ class _AtOptimum(Attack):
         progress(len(scores), len(scores))
         return ScoreSet(ids=who.ids, scores=scores, attack=self.name, calibration=(1.0, 0.0), **parts)
 
+    @abstractmethod
     def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:
-        raise NotImplementedError
+        """What the weights tell about the candidates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,22 +366,18 @@ class Curvature:
         self._penalty = penalty.to(self._at)
         self.size = self._at.numel()
 
-    def products(self, vectors: Tensor) -> Tensor:
-        """H v for each row, shape (k, d)."""
-        return self._summed(vectors, self._hessian)
-
     def positive_products(self, vectors: Tensor) -> Tensor:
-        """The same of the generalised Gauss-Newton matrix J'LJ, L the Hessian of the loss by the model's outputs and J
-        their Jacobian: never negative where the loss is convex in the outputs, and the Hessian itself for models that
-        are linear in their parameters or fit perfectly."""
-        return self._summed(vectors, self._gauss_newton)
-
-    def _hessian(self, inputs: Inputs, targets: Tensor) -> Callable[[Tensor], Tensor]:
-        def loss(flat: Tensor) -> Tensor:
-            return self._loss(self._outputs(flat, inputs), targets).sum()
-
-        back = vjp(grad(loss), self._at)[1]  # the Hessian is symmetric: v'H is Hv
-        return lambda v: back(v)[0]
+        """G v for each row, shape (k, d), of the generalised Gauss-Newton matrix G = J'LJ, L the Hessian of the loss by
+        the model's outputs and J their Jacobian: never negative where the loss is convex in the outputs, and the
+        Hessian itself for models that are linear in their parameters or fit perfectly."""
+        total = self._penalty * vectors
+        with self._reported():
+            for inputs, targets in self._parts(_MOST_EXAMPLES):
+                product, size = self._gauss_newton(inputs, targets), self._at_a_time(inputs)
+                for part in range(0, len(vectors), size):
+                    some = slice(part, part + size)
+                    total[some] += vmap(product)(vectors[some]).detach() / len(self._examples)
+        return total
 
     def _gauss_newton(self, inputs: Inputs, targets: Tensor) -> Callable[[Tensor], Tensor]:
         def outputs_at(flat: Tensor) -> Tensor:
@@ -400,17 +401,10 @@ class Curvature:
         found: Tensor = logits(functional_call(self._model, {**self._rest, **self._named(flat)}, args, kwargs))
         return found
 
-    def _summed(self, vectors: Tensor, make: Callable[[Inputs, Tensor], Callable[[Tensor], Tensor]]) -> Tensor:
-        total = self._penalty * vectors
-        with self._reported():
-            for inputs, targets in self._parts(_MOST_EXAMPLES):
-                entries = self.size + sum(t.numel() for t in named(inputs).values())
-                at_a_time = rows_that_fit(64 * entries, _WORKING_BYTES, at_most=256)
-                product = make(inputs, targets)
-                for part in range(0, len(vectors), at_a_time):
-                    some = slice(part, part + at_a_time)
-                    total[some] += vmap(product)(vectors[some]).detach() / len(self._examples)
-        return total
+    def _at_a_time(self, inputs: Inputs) -> int:
+        """How many vectors to multiply at a time."""
+        entries = self.size + sum(t.numel() for t in named(inputs).values())
+        return rows_that_fit(64 * entries, _WORKING_BYTES, at_most=256)
 
     def _parts(self, size: int) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and targets of so many examples at a time, as the model takes them."""
@@ -436,9 +430,17 @@ class Curvature:
             ) from error
 
     def matrix(self) -> Tensor:
-        """All of it, shape (d, d)."""
-        found = self.products(torch.eye(self.size, dtype=torch.float64, device=self._at.device))
-        return (found + found.T) / 2
+        """All of the Hessian, shape (d, d)."""
+
+        def loss(flat: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
+            return self._loss(self._outputs(flat, inputs), targets).sum()
+
+        total = self._penalty.diag()
+        with self._reported():
+            for inputs, targets in self._parts(_MOST_EXAMPLES):
+                found = jacrev(grad(loss), chunk_size=self._at_a_time(inputs))(self._at, inputs, targets)
+                total += found.detach() / len(self._examples)
+        return (total + total.T) / 2
 
     def num_outputs(self) -> int:
         """How many numbers the model says of one example."""
@@ -598,12 +600,10 @@ class Influence(Attack):
         if not len(who.background):
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
         candidates = who.candidates
-        model = released_model(task, target, device=self.device)
         at = released(task, target, l2=self.l2, device=self.device)
         rows = np.random.default_rng(self.seed).permutation(len(who.background))[: self.hessian_records]
         some = who.background[np.sort(rows)]
-        strength = torch.from_numpy(at.l2)
-        curvature = Curvature(model, task.loss, at.gradients.names, some, strength)
+        curvature = Curvature(at.model, task.loss, at.gradients.names, some, torch.from_numpy(at.l2))
         generator = torch.Generator().manual_seed(self.seed)
         matrix = self._matrix(curvature, len(some), len(candidates))
         exact = matrix is not None
@@ -629,7 +629,7 @@ class Influence(Attack):
         others = others / len(who.background) + torch.from_numpy(at.penalty).to(others)
         off = solve(solve(others[None]))[0]
         second = self._second_order(len(candidates), curvature.size, len(some), exact)
-        weights = losses(task, model, candidates) * self._loss_weight(target)
+        weights = losses(task, at.model, candidates) * self._loss_weight(target)
         scores, first = np.empty(len(candidates)), 0
         for chunk in at.gradients.chunks(candidates):
             for part in chunk.double().split(_AT_A_TIME):
@@ -644,10 +644,9 @@ class Influence(Attack):
                 f"conjugate gradients left {worst:.0%} of a right-hand side unsolved after {self.iterations} "
                 "iterations: raise `iterations` or `damping`."
             )
-        limit = np.finfo(np.float64).max
         facts: dict[str, Any] = {"damping": damping, "exact": exact, "second_order": second, "unsolved": worst}
         facts["hessian_records"] = len(some)
-        return ScoreSet(ids=who.ids, scores=np.clip(scores, -limit, limit), attack=self.name, facts=facts)
+        return ScoreSet(ids=who.ids, scores=finite(scores), attack=self.name, facts=facts)
 
     def _matrix(self, curvature: Curvature, records: int, candidates: int) -> Tensor | None:
         """H written down, or None where conjugate gradients are less work, or as much as there is room for."""

@@ -82,11 +82,8 @@ class Seed(StepAttack):
         inside = np.zeros(len(who.ids))
         if found is not None:
             inside[np.isin(who.ids, task.split(trace.header.dataset_size, found).members)] = 1.0
-        tries: dict[str, Fact] = {"tries": self._count()}
-        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, guessed_seed=found, facts=tries)
-
-    def _count(self) -> int:
-        return len(self._seeds())
+        facts: dict[str, Fact] = {"tries": len(self._seeds())}
+        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, guessed_seed=found, facts=facts)
 
     def _seeds(self) -> list[int]:
         return [*range(self.tries), *(seed for seed in _FAVOURITES if seed >= self.tries)]

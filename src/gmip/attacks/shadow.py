@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +68,7 @@ class Signal(Protocol):
 
     @property
     def key(self) -> str:
-        """A name with all that the result depends on (settings as a hash): letters, digits, dot, hyphen, underscore."""
+        """A name with all that the result depends on (settings as a hash)."""
 
     @property
     def population(self) -> bool:
@@ -208,37 +207,38 @@ class ShadowModel:
         return self._signals[key]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ShadowSet:
     """A trained shadow set. Iterating reads one model at a time, so that memory does not grow with their number.
 
     Attributes
     ----------
-    path : its folder.
+    count : models in it.
     candidates : ids, shape (c,).
     population : background records that no shadow model was trained on, z of them.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        count: int,
-        plan: Membership,
-        candidates: NDArray[np.int64],
-        population: Examples,
-        signals: Iterable[Signal],
-    ) -> None:
-        assert store.folder is not None
-        self.path, self.candidates, self.population = store.folder, candidates, population
-        self._store, self._count, self.plan, self._signals = store, count, plan, tuple(signals)
+    store: Store
+    count: int
+    plan: Membership
+    candidates: NDArray[np.int64]
+    population: Examples
+    signals: tuple[Signal, ...]
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        assert self.store.folder is not None
+        return self.store.folder
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[ShadowModel]:
-        for index in range(self._count):
+        for index in range(self.count):
             signals = {}
-            for signal in self._signals:
-                found = stored(self._store, index, signal)
+            for signal in self.signals:
+                found = stored(self.store, index, signal)
                 if found is None:
                     raise DataUnavailable(
                         f"Shadow model {index} is not in {self.path}",
@@ -248,7 +248,7 @@ class ShadowSet:
             yield ShadowModel(index, self.plan.inside(index), signals)
 
     def __repr__(self) -> str:
-        return f"ShadowSet({str(self.path)!r}, {self._count} models, {len(self.candidates)} candidates)"
+        return f"ShadowSet({str(self.path)!r}, {self.count} models, {len(self.candidates)} candidates)"
 
 
 # -- who is in which shadow model -------------------------------------------------------------------------------------
@@ -429,16 +429,12 @@ def shadow_set(
         compute(work, jobs, settings, take, more=more)
     ready = min(missing, default=settings.count)
     count = ready - ready % 2 if missing else ready
-    return ShadowSet(store, count, plan, candidates, population, wanted.values())
+    return ShadowSet(store, count, plan, candidates, population, tuple(wanted.values()))
 
 
 def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:
     found: dict[str, Signal] = {}
     for signal in signals:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", signal.key):
-            raise InvalidArgument(
-                f"Signal key {signal.key!r} may have letters, digits, dots, hyphens and underscores only"
-            )
         if found.setdefault(signal.key, signal).population != signal.population:
             raise InvalidArgument(
                 f"Two signals have the key {signal.key!r} and differ in population", remedy="rename one"
@@ -507,10 +503,19 @@ class ModelAnswers(NamedTuple):
     shadows: ShadowSet
 
 
-def matched_membership(inside: NDArray[np.bool_], population: int) -> NDArray[np.bool_]:
-    """The membership of a candidate for each population record, shape (population,): it is compared with as many models
-    as a candidate is, since a mean over more of them would vary less."""
-    return inside[np.arange(population) % len(inside)]
+def by_model(models: ShadowSet, key: str, population: int) -> Iterator[tuple[NDArray[Any], NDArray[np.bool_]]]:
+    """(a signal of the candidates and of so many population records, who of them counts as in), for each model.
+
+    A population record has the membership of a candidate: it is compared with as many models as a candidate is, since
+    a mean over more of them would vary less.
+    """
+    for model in models:
+        values, others = model.signal(key)
+        inside = model.inside
+        if population and others is not None:
+            matched = inside[np.arange(population) % len(inside)]
+            values, inside = np.concatenate([values, others]), np.concatenate([inside, matched])
+        yield values, inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -564,34 +569,45 @@ class ShadowAttack(Attack):
             )
         return models
 
-    def _shadow_facts(self, models: ShadowSet) -> dict[str, Fact]:
-        """What every such attack tells about its shadow models."""
-        return {"shadows": len(models), "folder": str(models.path)}
-
-    def _cut_short(self, models: ShadowSet) -> bool:
-        """Whether there was no time for all of the shadow models."""
-        return len(models) < self.plan.count
+    def _scored(
+        self,
+        ids: NDArray[np.int64],
+        scores: Array,
+        p_values: Array | None,
+        models: ShadowSet,
+        facts: Mapping[str, Fact],
+    ) -> ScoreSet:
+        """The scores, with what every such attack tells about its shadow models."""
+        return ScoreSet(
+            ids=ids,
+            scores=scores,
+            attack=self.name,
+            p_values=p_values,
+            facts={**facts, "shadows": len(models), "folder": str(models.path)},
+            cut_short=len(models) < self.plan.count,
+        )
 
     def _check_counts(
-        self, ids: NDArray[np.int64], count: Array, *, inside: bool, needed: int, spread: bool, online: bool = False
+        self, ids: NDArray[np.int64], inside: Array | None, outside: Array, *, needed: int, spread: bool
     ) -> None:
-        """Raise unless each candidate, shape (c,), has so many models with it (or without); for a spread some
-        candidate must have two."""
-        words = "with" if inside else "without"
-        remedy = f"raise `count` of shadows, which is {self.plan.count}"
-        if inside and online:
-            remedy += ", or pass `online` = False"
-        if count.min() < needed:
-            raise InvalidArgument(
-                f"Candidate {ids[count.argmin()]} has {count.min():.0f} of {self.plan.count} shadow models {words} "
-                f"it, and {self.name} needs {needed} or more",
-                remedy=remedy,
-            )
-        if spread and count.max() < 2.0:
-            raise InvalidArgument(
-                f"No candidate has two shadow models {words} it, so their variance is unknown",
-                remedy=remedy,
-            )
+        """Raise unless each candidate, shape (c,), has so many models with it (None: does not matter) and without it;
+        for a spread some candidate must have two."""
+        for words, count in (("with", inside), ("without", outside)):
+            if count is None:
+                continue
+            remedy = f"raise `count` of shadows, which is {self.plan.count}"
+            if words == "with":
+                remedy += ", or pass `online` = False"
+            if count.min() < needed:
+                raise InvalidArgument(
+                    f"Candidate {ids[count.argmin()]} has {count.min():.0f} of {self.plan.count} shadow models {words} "
+                    f"it, and {self.name} needs {needed} or more",
+                    remedy=remedy,
+                )
+            if spread and count.max() < 2.0:
+                raise InvalidArgument(
+                    f"No candidate has two shadow models {words} it, so their variance is unknown", remedy=remedy
+                )
 
 
 # -- lira -------------------------------------------------------------------------------------------------------------
@@ -650,63 +666,49 @@ class LiRA(ShadowAttack):
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal = Confidence(self.augmentations)
         found = self._model_answers(task, target, who, signal, progress)
-        low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
-        chosen = self._chosen_views(found, signal, low, high)
-        phi = self._views(found.candidates[:, chosen], low, high)
-        inside, outside = Moments(phi.shape), Moments(phi.shape)
-        for model in found.shadows:
-            values = self._views(model.signal(signal.key)[0][:, chosen], low, high)
-            inside.add(values, model.inside)
-            outside.add(values, ~model.inside)
-        needed = 2 if self.variance == "per-example" else 1
-        for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
-            self._check_counts(
-                found.shadows.candidates, count, inside=is_inside, needed=needed, spread=True, online=self.online
-            )
-        p_values: Array | None = None
-        if self.online:
-            scores = likelihood_ratios(phi, inside, outside, self.variance)
-        elif len(found.population):
-            scores, others = self._standardised(found, signal, chosen)
-            p_values = ranks_among(scores, others)
-        else:
-            scores = standardised(phi, outside, self.variance)
-        return ScoreSet(
-            ids=found.shadows.candidates,
-            scores=scores,
-            attack=self.name,
-            p_values=p_values,
-            facts={"online": self.online, "variance": self.variance}
-            | ({"views": len(range(1 + len(self.augmentations))[chosen])} if self.augmentations else {})
-            | self._shadow_facts(found.shadows),
-            cut_short=self._cut_short(found.shadows),
+        models, c = found.shadows, len(found.candidates)
+        ranked = 0 if self.online else len(found.population)  # records among which candidates are ranked
+        released = np.concatenate([found.candidates, found.population[:ranked]])
+        seen = chain([released], (values for values, _ in by_model(models, signal.key, ranked)))
+        view = self._chosen_view(models, signal.key, _View(slice(None), *finite_range(seen), not self.online))
+        phi = view(released)
+        inside, outside = _moments(by_model(models, signal.key, ranked), phi.shape, view)
+        self._check_counts(
+            models.candidates,
+            inside.count if self.online else None,
+            outside.count[:c],
+            needed=2 if self.variance == "per-example" else 1,
+            spread=True,
         )
+        scores = self._ratios(phi, inside, outside)
+        facts: dict[str, Fact] = {"online": self.online, "variance": self.variance}
+        if self.augmentations:
+            facts["views"] = len(range(1 + len(self.augmentations))[view.which])
+        p_values = ranks_among(scores[:c], scores[c:]) if ranked else None
+        return self._scored(models.candidates, scores[:c], p_values, models, facts)
 
-    def _chosen_views(self, found: ModelAnswers, signal: Confidence, low: float, high: float) -> slice:
+    def _ratios(self, phi: Array, inside: Moments, outside: Moments) -> Array:
+        if self.online:
+            return likelihood_ratios(phi, inside, outside, self.variance)
+        return standardised(phi, outside, self.variance)
+
+    def _chosen_view(self, models: ShadowSet, key: str, every: _View) -> _View:
         """All views of a record, or the first, the record as it is: whichever finds more of a shadow model's members by
         the other shadow models."""
-        every, first = slice(None), slice(1)
-        if not self.augmentations or len(found.shadows) <= _FEWEST_OTHERS:
+        if not self.augmentations or len(models) <= _FEWEST_OTHERS:
             return every
-        areas: dict[int, list[float]] = {0: [], 1: []}
-        for game, played in zip(range(_VIEW_GAMES), found.shadows, strict=False):
-            for number, views in enumerate((every, first)):
-                phi = self._views(played.signal(signal.key)[0][:, views], low, high)
-                inside, outside = Moments(phi.shape), Moments(phi.shape)
-                for other, model in enumerate(found.shadows):
-                    if other != game:
-                        values = self._views(model.signal(signal.key)[0][:, views], low, high)
-                        inside.add(values, model.inside)
-                        outside.add(values, ~model.inside)
+        first = every._replace(which=slice(1))
+        areas: list[tuple[_View, list[float]]] = [(every, []), (first, [])]
+        for game, played in zip(range(_VIEW_GAMES), models, strict=False):
+            for view, found in areas:
+                phi = view(played.signal(key)[0])
+                others = (one for other, one in enumerate(by_model(models, key, 0)) if other != game)
+                inside, outside = _moments(others, phi.shape, view)
                 tried = (outside.count > 1) & ((inside.count > 1) | (not self.online))
-                if not (tried & played.inside).any() or not (tried & ~played.inside).any():
-                    continue
-                if self.online:
-                    scores = likelihood_ratios(phi, inside, outside, self.variance)
-                else:
-                    scores = standardised(phi, outside, self.variance)
-                areas[number].append(float(auc(scores[tried & played.inside], scores[tried & ~played.inside])))
-        with_them, without = (float(np.mean(areas[number] or [0.5])) for number in (0, 1))
+                if (tried & played.inside).any() and (tried & ~played.inside).any():
+                    scores = self._ratios(phi, inside, outside)
+                    found.append(float(auc(scores[tried & played.inside], scores[tried & ~played.inside])))
+        with_them, without = (float(np.mean(found or [0.5])) for _, found in areas)
         if with_them >= without:
             return every
         warn(
@@ -715,25 +717,30 @@ class LiRA(ShadowAttack):
         )
         return first
 
-    def _standardised(self, found: ModelAnswers, signal: Confidence, views: slice) -> tuple[Array, Array]:
-        """Scores of the candidates and of the population records, all standardised alike."""
-        c, z = len(found.candidates), len(found.population)
-        released = np.concatenate([found.candidates, found.population])[:, views]
-        parts = (part for model in found.shadows for part in model.signal(signal.key) if part is not None)
-        low, high = finite_range(chain([released], parts))
-        phi = self._views(released, low, high)
-        outside = Moments(phi.shape)
-        for model in found.shadows:
-            own, others = model.signal(signal.key)
-            assert others is not None
-            values = self._views(np.concatenate([own, others])[:, views], low, high)
-            outside.add(values, ~np.concatenate([model.inside, matched_membership(model.inside, z)]))
-        above = standardised(phi, outside, self.variance)
-        return above[:c], above[c:]
 
-    def _views(self, values: NDArray[Any], low: float, high: float) -> Array:
-        clipped = np.clip(values.astype(np.float64), low, high)
-        return clipped if self.online else clipped.mean(axis=1, keepdims=True)
+class _View(NamedTuple):
+    """Which views of a record count, within which range, and whether their mean does."""
+
+    which: slice
+    low: float
+    high: float
+    mean: bool
+
+    def __call__(self, values: NDArray[Any]) -> Array:
+        clipped = np.clip(values[:, self.which].astype(np.float64), self.low, self.high)
+        return clipped.mean(axis=1, keepdims=True) if self.mean else clipped
+
+
+def _moments(
+    answers: Iterable[tuple[NDArray[Any], NDArray[np.bool_]]], shape: tuple[int, int], view: _View
+) -> tuple[Moments, Moments]:
+    """The moments of models with a record, and of those without it."""
+    inside, outside = Moments(shape), Moments(shape)
+    for values, rows in answers:
+        phi = view(values)
+        inside.add(phi, rows)
+        outside.add(phi, ~rows)
+    return inside, outside
 
 
 # -- rmia -------------------------------------------------------------------------------------------------------------
@@ -782,29 +789,23 @@ class RMIA(ShadowAttack):
         signal = Confidence()
         found = self._model_answers(task, target, who, signal, progress)
         c, z = len(found.candidates), len(found.population)
-        inside, outside, others = LogMean(c), LogMean(c), LogMean(z)
-        for model in found.shadows:
-            part = model.signal(signal.key)
-            log_p = _log_p(part[0])
-            inside.add(log_p, model.inside)
-            outside.add(log_p, ~model.inside)
-            if part[1] is not None and z:
-                others.add(_log_p(part[1]), ~matched_membership(model.inside, z))
-        for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
-            self._check_counts(
-                found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online
-            )
-        without = _log_p(found.candidates) - usual_log_p(None, outside, self.offline_scale)
-        scores = _log_p(found.candidates) - usual_log_p(inside, outside) if self.online else without
-        ratios = _log_p(found.population) - usual_log_p(None, others, self.offline_scale)
-        return ScoreSet(
-            ids=found.shadows.candidates,
-            scores=scores,
-            attack=self.name,
-            p_values=ranks_among(without, ratios) if z else None,
-            facts={"online": self.online, "population": z} | self._shadow_facts(found.shadows),
-            cut_short=self._cut_short(found.shadows),
+        inside, outside = LogMean(c + z), LogMean(c + z)
+        for values, rows in by_model(found.shadows, signal.key, z):
+            inside.add(_log_p(values), rows)
+            outside.add(_log_p(values), ~rows)
+        self._check_counts(
+            found.shadows.candidates,
+            inside.count[:c] if self.online else None,
+            outside.count[:c],
+            needed=1,
+            spread=False,
         )
+        released = _log_p(np.concatenate([found.candidates, found.population]))
+        without = released - usual_log_p(None, outside, self.offline_scale)
+        scores = released - usual_log_p(inside, outside) if self.online else without
+        p_values = ranks_among(without[:c], without[c:]) if z else None
+        facts: dict[str, Fact] = {"online": self.online, "population": z}
+        return self._scored(found.shadows.candidates, scores[:c], p_values, found.shadows, facts)
 
 
 def _log_p(phi: NDArray[Any]) -> Array:

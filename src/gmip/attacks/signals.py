@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import ModelRecord, Trace
 from gmip.training.loop import initial_model
-from gmip.training.models import has_classes, load_state, usable_device
+from gmip.training.models import has_classes, in_eval_mode, load_state, usable_device
 from gmip.training.recorder import with_base_weights
 
 Array = NDArray[np.float64]
@@ -87,17 +88,13 @@ def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
     precision has 0 for everybody.
     """
     found = np.empty(len(examples))
-    margins: bool | None = None
-    for rows, outputs, targets in answers(model, examples):
-        if margins is None:
-            margins = is_cross_entropy(task, outputs, targets)
-        if margins:
-            margin = _margins(outputs, targets)
+    for rows, outputs, targets, margin in _with_margins(task, model, examples):
+        if margin is not None:
             found[rows] = torch.logaddexp(torch.zeros_like(margin), -margin).cpu().numpy()
         else:  # logits of every token are too large to copy
             compute = _fine_loss if outputs.ndim <= 2 else _loss
             found[rows] = compute(task, outputs, targets).double().cpu().numpy()
-    return _checked(task, found)
+    return without_nan(task, found)
 
 
 def confidences(
@@ -109,14 +106,11 @@ def confidences(
     p rounds to 1. From another loss l >= 0 it is -log(exp(l) - 1): +inf where the loss is 0, -inf where it is infinite.
     """
     found = np.empty(len(examples))
-    margins: bool | None = None
-    for rows, outputs, targets in answers(model, examples, augmentation):
-        if margins is None:
-            margins = is_cross_entropy(task, outputs, targets)
-        if margins:
-            found[rows] = _margins(outputs, targets).cpu().numpy()
+    for rows, outputs, targets, margin in _with_margins(task, model, examples, augmentation):
+        if margin is not None:
+            found[rows] = margin.cpu().numpy()
             continue
-        loss = _checked(task, _fine_loss(task, outputs, targets).double().cpu().numpy())
+        loss = _fine_loss(task, outputs, targets).double().cpu().numpy()
         if loss.size and loss.min() < 0.0:
             raise InvalidArgument(
                 f"The loss of task {task.name!r} is {loss.min():.3g} for a record, and a confidence needs losses of 0 "
@@ -125,9 +119,7 @@ def confidences(
             )
         with np.errstate(divide="ignore"):
             found[rows] = -(loss + np.log(-np.expm1(-loss)))
-    if np.isnan(found).any():
-        raise _no_number(task, int(np.isnan(found).sum()))
-    return found
+    return without_nan(task, found)
 
 
 @dataclass(frozen=True)
@@ -141,6 +133,8 @@ class Confidence:
     """
 
     augmentations: tuple[str | Augmentation, ...] = ()
+
+    population: ClassVar[bool] = True  # RMIA wants it, and so one shadow set serves both attacks
 
     def __post_init__(self) -> None:
         given: object = self.augmentations
@@ -158,11 +152,6 @@ class Confidence:
         names = "\n".join(_augmentation_key(one) for one in self.augmentations)
         return f"confidence-{sha256(names)[:16]}"
 
-    @property
-    def population(self) -> bool:
-        """True: RMIA wants it, and so one shadow set serves both attacks."""
-        return True
-
     def __call__(self, task: Task, model: nn.Module, examples: Examples) -> Array:
         ways: list[Callable[[Tensor], Tensor] | None] = [None]
         ways += [AUGMENTATIONS[one] if isinstance(one, str) else one for one in self.augmentations]
@@ -173,24 +162,18 @@ def _flip(inputs: Tensor) -> Tensor:
     return _images(inputs).flip(-1)
 
 
-@dataclass(frozen=True)
-class _Shift:
-    axis: int
-    by: int
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        size = _images(inputs).shape[self.axis]
-        rows = (torch.arange(size, device=inputs.device) - self.by).clamp(0, size - 1)
-        return inputs.index_select(self.axis, rows)
+def _shifted(inputs: Tensor, *, axis: int, by: int) -> Tensor:
+    size = _images(inputs).shape[axis]
+    rows = (torch.arange(size, device=inputs.device) - by).clamp(0, size - 1)
+    return inputs.index_select(axis, rows)
 
 
-_Change: TypeAlias = Callable[[Tensor], Tensor]
-AUGMENTATIONS: Final[dict[str, _Change]] = {
+AUGMENTATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "flip": _flip,
-    "left": _Shift(-1, -1),
-    "right": _Shift(-1, 1),
-    "up": _Shift(-2, -1),
-    "down": _Shift(-2, 1),
+    "left": partial(_shifted, axis=-1, by=-1),
+    "right": partial(_shifted, axis=-1, by=1),
+    "up": partial(_shifted, axis=-2, by=-1),
+    "down": partial(_shifted, axis=-2, by=1),
 }
 
 
@@ -227,12 +210,10 @@ def _augmentation_key(one: object) -> str:
 def answers(
     model: nn.Module, examples: Examples, augmentation: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """(rows, outputs, targets) batch by batch; the model is left in the mode it was in."""
+    """(rows, outputs, targets) batch by batch, in eval mode."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    was_training = model.training
-    model.eval()
-    try:
-        size = rows_per_pass(examples.inputs, _BATCH)
+    size = rows_per_pass(examples.inputs, _BATCH)
+    with in_eval_mode(model):
         for first in range(0, len(examples), size):
             rows = slice(first, min(first + size, len(examples)))
             inputs = placed(rows_of(examples.inputs, rows), device)
@@ -247,8 +228,6 @@ def answers(
                         )
                     inputs = changed
                 yield rows, answer(model, inputs), examples.targets[rows].to(device)
-    finally:
-        model.train(was_training)
 
 
 def _loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -273,18 +252,15 @@ def _fine_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     return _loss(task, outputs, targets)
 
 
-def _checked(task: Task, found: Array) -> Array:
-    if np.isnan(found).any():
-        raise _no_number(task, int(np.isnan(found).sum()))
+def without_nan(task: Task, found: Array) -> Array:
+    """What was found of each record; raises if the model gives no number for some."""
+    if count := int(np.isnan(found).sum()):
+        raise InvalidArgument(
+            f"The model of task {task.name!r} gives NaN for {count} records, so training diverged or these records "
+            "cannot be used",
+            remedy="leave them out, or train with a lower learning rate",
+        )
     return found
-
-
-def _no_number(task: Task, count: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"The model of task {task.name!r} gives NaN for {count} records, so training diverged or these records cannot "
-        "be used",
-        remedy="leave them out, or train with a lower learning rate",
-    )
 
 
 def is_cross_entropy(task: Task, outputs: Tensor, targets: Tensor) -> bool:
@@ -301,7 +277,16 @@ def is_cross_entropy(task: Task, outputs: Tensor, targets: Tensor) -> bool:
     return bool(torch.allclose(theirs, ours, rtol=1.0e-3, atol=1.0e-3))
 
 
-def _margins(outputs: Tensor, targets: Tensor) -> Tensor:
-    logits, own = outputs.double(), targets.long()[:, None]
-    others = logits.scatter(1, own, -torch.inf).logsumexp(1)
-    return logits.gather(1, own)[:, 0] - others
+def _with_margins(
+    task: Task, model: nn.Module, examples: Examples, augmentation: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor | None]]:
+    """(rows, outputs, targets, z_y - logsumexp of the other logits where their cross-entropy is the loss)."""
+    margins: bool | None = None
+    for rows, outputs, targets in answers(model, examples, augmentation):
+        if margins is None:
+            margins = is_cross_entropy(task, outputs, targets)
+        margin = None
+        if margins:
+            logits, own = outputs.double(), targets.long()[:, None]
+            margin = logits.gather(1, own)[:, 0] - logits.scatter(1, own, -torch.inf).logsumexp(1)
+        yield rows, outputs, targets, margin

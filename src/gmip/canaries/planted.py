@@ -17,13 +17,13 @@ from torch.optim import Optimizer
 
 from gmip import _validate as check
 from gmip._random import CanaryStream, Stream
-from gmip.attacks.gradients import evaluating
+from gmip.attacks.signals import answers
 from gmip.auditing.schema import AuditResult, CheckOutcome, RunCheck
 from gmip.canaries.coins import Coins
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
+from gmip.stats.scores import finite
 from gmip.tasks import Examples, Split, Task, cross_entropy
-from gmip.tasks.inputs import answer, placed, rows_of
 from gmip.training.models import bare_optimizer, has_classes, trainable_parameters
 
 _CONTROLS: Final = 0.25  # directions, for each canary, that are never planted: they show how much the others vary
@@ -111,13 +111,7 @@ class DirectionCanaries(Coins):
                 raise UnsupportedModel(
                     "Canaries cannot be planted into step(closure)", remedy="call the closure first, then step()"
                 )
-            if private is None:
-                divisor = float(batch_size or 1)
-            elif private.loss_reduction == "sum":
-                divisor = 1.0
-            else:
-                ranks = getattr(private, "world_size", 1)  # Opacus' distributed optimizers divide by it as well
-                divisor = float(private.expected_batch_size * private.accumulated_iterations * ranks)
+            divisor = float(batch_size or 1) if private is None else _divisor(private)
             rng = CanaryStream.BATCHES.rng(self.seed, self._steps)
             drawn = self.inside & (rng.random(self.count) < rate)
             seen = garden.plant(self._steps, drawn, norm / divisor)
@@ -202,6 +196,14 @@ def _evidence(seen: NDArray[np.float64], controls: NDArray[np.float64], rate: fl
     return ratio if rate == 1.0 else np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
+def _divisor(private: Any) -> float:
+    """By what Opacus' optimizer divides the sum of clipped gradients."""
+    if private.loss_reduction == "sum":
+        return 1.0
+    ranks = getattr(private, "world_size", 1)  # Opacus' distributed optimizers divide by it as well
+    return float(private.expected_batch_size * private.accumulated_iterations * ranks)
+
+
 def _given(name: str, value: float | None, known: float | None) -> float:
     if value is not None:
         return check.positive(name, value)
@@ -215,9 +217,6 @@ def _given(name: str, value: float | None, known: float | None) -> float:
 
 
 # -- canaries that are records ----------------------------------------------------------------------------------------
-
-
-_AT_A_TIME: Final = 1024  # records
 
 
 class RecordCanaries(Coins):
@@ -288,15 +287,9 @@ class RecordCanaries(Coins):
 
     def scores(self, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> NDArray[np.float64]:
         """Minus the loss of each canary under the trained model, shape (count,): those that are in have been fitted."""
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        found = []
-        with torch.no_grad(), evaluating(model):
-            for first in range(0, self.count, _AT_A_TIME):
-                rows = slice(first, first + _AT_A_TIME)
-                outputs = answer(model, placed(rows_of(self.records.inputs, rows), device))
-                found.append(loss(outputs, self.records.targets[rows].to(device)).double().cpu().numpy())
-        limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
-        return np.clip(-np.concatenate(found).astype(np.float64), -limit, limit)
+        with torch.no_grad():
+            found = [loss(said, targets).double().cpu().numpy() for _, said, targets in answers(model, self.records)]
+        return finite(-np.concatenate(found))
 
     def audit(
         self,

@@ -11,6 +11,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,21 +149,31 @@ def has_classes(targets: Tensor) -> bool:
     return targets.ndim == 1 and not targets.is_floating_point()
 
 
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards each of its modules is in the mode in which it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 @torch.no_grad()
 def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float | None]:
     """(mean loss, accuracy) in eval mode; accuracy is None where targets are not classes."""
-    was_training = model.training
-    model.eval()
     device = next(model.parameters()).device
     losses, hits, classes = 0.0, 0, has_classes(examples.targets)
     size = rows_per_pass(examples.inputs, _EVALUATION_BATCH)
-    for first in range(0, len(examples), size):
-        part = examples[first : first + size]
-        targets = part.targets.to(device)
-        outputs = answer(model, placed(part.inputs, device))
-        losses += float(task.loss(outputs, targets).cpu().sum(dtype=torch.float64))  # which MPS does not have
-        hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
-    model.train(was_training)
+    with in_eval_mode(model):
+        for first in range(0, len(examples), size):
+            part = examples[first : first + size]
+            targets = part.targets.to(device)
+            outputs = answer(model, placed(part.inputs, device))
+            losses += float(task.loss(outputs, targets).cpu().sum(dtype=torch.float64))  # which MPS does not have
+            hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
     return losses / len(examples), hits / len(examples) if classes else None
 
 

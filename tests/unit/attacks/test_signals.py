@@ -141,15 +141,16 @@ def test_negative_losses_have_no_confidence():
 def test_streamed_in_eval_mode_without_a_trace_left():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).train()
+    model[0].eval()  # frozen by whoever trains it
     data = Examples(torch.randn(2500, 4), torch.arange(2500) % 3)
     task = task_of(cross_entropy, data.targets)
     for compute in (losses, confidences):
         found = compute(task, model, data)
-        assert model.training
+        assert [module.training for module in model.modules()] == [True, False, True, True]
         parts = [compute(task, model, data[range(first, min(first + 700, 2500))]) for first in range(0, 2500, 700)]
         np.testing.assert_allclose(found, np.concatenate(parts), rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(found, compute(task, model.eval(), data))
-        model.train()
+        model.train()[0].eval()
     assert all(p.grad is None for p in model.parameters())
     assert confidences(task, model, data[[]]).shape == (0,)
 

@@ -106,10 +106,10 @@ def test_conjugate_gradients_solve_what_the_inverse_solves():
     mine = curvature(model, data)
     vectors = torch.randn(5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     vectors[3] = 0.0
-    found, left = solve_iteratively(mine.products, vectors, 0.01, iterations=20, tolerance=1e-10)
+    found, left = solve_iteratively(mine.positive_products, vectors, 0.01, iterations=20, tolerance=1e-10)
     torch.testing.assert_close(found, exact_solver(mine.matrix(), 0.01)(vectors), rtol=1e-7, atol=1e-9)
     assert left < 1e-9 and not found[3].any()
-    _, unsolved = solve_iteratively(mine.products, vectors, 0.01, iterations=1, tolerance=1e-10)
+    _, unsolved = solve_iteratively(mine.positive_products, vectors, 0.01, iterations=1, tolerance=1e-10)
     assert unsolved > 0.01
 
 

@@ -187,7 +187,7 @@ def bits(shadows: ShadowSet) -> list[tuple[Any, ...]]:
     """Everything that is known, model by model."""
     found = []
     for model in shadows:
-        parts = [model.signal(signal.key) for signal in shadows._signals]
+        parts = [model.signal(signal.key) for signal in shadows.signals]
         arrays = [array for part in parts for array in part if array is not None]
         found.append((model.index, model.inside.tobytes(), *((a.dtype.str, a.shape, a.tobytes()) for a in arrays)))
     return found

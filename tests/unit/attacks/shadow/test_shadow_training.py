@@ -270,12 +270,6 @@ def test_signal_that_is_now_wanted_for_the_population(shadows_of):
         shadows_of(Outputs(), Outputs(population=False))
 
 
-@pytest.mark.parametrize("key", ["", "a/b", "a b", "ä"])
-def test_bad_key(shadows_of, key):
-    with pytest.raises(InvalidArgument, match="Signal key"):
-        shadows_of(Outputs(key=key))
-
-
 def test_no_signal(run, tmp_path):
     who = parties(make_task(), run, None, None)
     with pytest.raises(InvalidArgument, match="signals is empty"):
