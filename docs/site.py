@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import griffe
 from mkdocs.structure.files import File, Files
@@ -175,10 +176,10 @@ def curve_picture() -> str:
     """The trade-off curve of mu = 1 as a file of its own, in a grey that can be read on light and dark."""
     from gmip import Gaussian
 
-    svg = re.search(r"<svg .*?</svg>", str(Gaussian(1.0)._repr_html_()), re.DOTALL)
-    assert svg is not None
-    alone = 'xmlns="http://www.w3.org/2000/svg" color="#737b86" font-family="sans-serif"'
-    return svg[0].replace("<svg ", f"<svg {alone} ", 1).replace('width="100%"', 'width="480"', 1)
+    svg = next(ElementTree.fromstring(str(Gaussian(1.0)._repr_html_())).iter("svg"))
+    grey = {"xmlns": "http://www.w3.org/2000/svg", "width": "480", "color": "#737b86", "font-family": "sans-serif"}
+    svg.attrib |= grey
+    return ElementTree.tostring(svg, encoding="unicode")
 
 
 def filled(markdown: str) -> str:

@@ -99,6 +99,8 @@ def test_ten_pages_are_accessible(address: str, browser: Any, width: int, scheme
         page.goto(f"{address}/{name}.html")
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             wrong.append((name, "wider than the window", []))
+        if broken := page.evaluate("[...document.images].filter(one => !one.naturalWidth).map(one => one.src)"):
+            wrong.append((name, "pictures that are not shown", broken))
         # Entries of the reference are alike.
         page.evaluate("[...document.querySelectorAll('.doc-object')].slice(25).forEach(one => one.remove())")
         found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
