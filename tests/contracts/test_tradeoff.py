@@ -12,10 +12,11 @@ import pytest
 from gmip.accounting.account import account
 from gmip.accounting.composition import Maximum, compose, stochastic_composition
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
-from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, spectral_step
+from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair
 from gmip.accounting.tradeoff import Symmetrised, TradeOff
 from gmip.vocabulary import NoisySGD
 from tests.contracts.tradeoff import RATES, OrderContract, TradeOffContract
+from tests.spectral import spectral_step
 
 
 def roc() -> PiecewiseLinear:

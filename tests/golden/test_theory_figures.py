@@ -9,8 +9,9 @@ from scipy.optimize import brentq
 from gmip import Gaussian, NoisySGD, account, calibrate
 from gmip.accounting.account import mu_per_step
 from gmip.accounting.composition import stochastic_composition, subsampled_clt_mu
-from gmip.accounting.gaussian_pair import ChiSquared, spectral_step
+from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.step import combined_mu, corollary_mu, gdp_mu_step
+from tests.spectral import spectral_step
 
 CIFAR = NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)
 PURCHASE = NoisySGD(dataset_size=54_855, batch_size=795, num_steps=207, num_params=2_580, clip_norm=2_000.0)

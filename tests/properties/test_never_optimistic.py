@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.accounting.gaussian_pair import ChiSquared, spectral_step
+from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.step import gdp_mu_step, tight_step
+from tests.spectral import spectral_step
 
 FPR = np.array([1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.5, 0.8, 0.99])
 CLIP = 1.0

@@ -18,9 +18,10 @@ from scipy.special import ndtr
 
 import gmip
 from gmip.accounting.composition import group_susceptibilities, stochastic_composition
-from gmip.accounting.gaussian_pair import ChiSquared, spectral_step
+from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.attacks.glir import GlirOutcome, Play, View, glir_scores
 from gmip.stats import GaussianModel, auc, logistic_calibration, tpr_at_fpr
+from tests.spectral import spectral_step
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Array]

@@ -14,7 +14,7 @@ from opacus.optimizers import DPOptimizer
 from scipy import stats
 from torch import nn
 
-from gmip.accounting.convert import noise_std_from_dong_sigma, noise_std_from_multiplier
+from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.training import NoisyStepper, noise_generator
 from gmip.training.steppers import GRAD_SAMPLE_MODES
 
@@ -151,13 +151,8 @@ def test_noise_does_not_depend_on_the_batch():
             lambda s: noise_std_from_multiplier(s, clip_norm=CLIP_NORM, batch_size=BATCH),
             lambda s: s * CLIP_NORM / BATCH,
         ),
-        # sigma of Dong et al.: in units of the sensitivity 2 C/n of the mean
-        (
-            lambda sigma: noise_std_from_dong_sigma(sigma, clip_norm=CLIP_NORM, batch_size=BATCH),
-            lambda sigma: 2.0 * sigma * CLIP_NORM / BATCH,
-        ),
     ],
-    ids=["noise_std", "noise_multiplier", "dong_sigma"],
+    ids=["noise_std", "noise_multiplier"],
 )
 def test_scale_in_each_convention(convert, std, value):
     clean = gradients_of_steps(1, noise_std=0.0)

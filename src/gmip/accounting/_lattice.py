@@ -369,13 +369,13 @@ def cyclic_power(lattice: Lattice, copies: int, rare: Lattice | None = None) -> 
     if high < low:
         return Lattice(copies * lattice.anchor, copies * lattice.first, lattice.spacing, np.zeros(1))
     length = next_fast_len(high - low + 1, real=True)
-    extra = None if rare is None else rfft(_folded(rare.mass, length), length)
-    power, gain = _powers(rfft(_folded(lattice.mass, length), length), extra, copies)
+    extra = None if rare is None else rfft(folded(rare.mass, length), length)
+    power, gain = _powers(rfft(folded(lattice.mass, length), length), extra, copies)
     mass = irfft(power if gain is None else gain, length)[(low + np.arange(high - low + 1)) % length]
     return Lattice(copies * lattice.anchor, copies * lattice.first + low, lattice.spacing, _cleaned(mass))
 
 
-def _folded(mass: Array, length: int) -> Array:
+def folded(mass: Array, length: int) -> Array:
     """The transform is cyclic: a longer array is folded, what is asked of the result lies in one period."""
     if mass.size <= length:
         return mass

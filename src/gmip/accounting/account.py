@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,8 +17,16 @@ from gmip.accounting.claims import ADJACENCY, gdp_claim, gmip_claim, with_cut_ba
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.persons import account_for_persons, mixture_atoms, most_rows
-from gmip.accounting.random_record import random_record
-from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
+from gmip.accounting.random_record import StepTest, random_record
+from gmip.accounting.step import (
+    Bound,
+    gdp_mu_step,
+    noise_mu_step,
+    noise_step,
+    paper_mu_step,
+    tight_step,
+    unknown_others,
+)
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, RANDOM_SIZES, Adjacency, NoisySGD, Notion, Susceptibility
@@ -26,9 +34,6 @@ from gmip.vocabulary import ADJACENCIES, ANY, NOTIONS, RANDOM_SIZES, Adjacency, 
 Composition = Literal["exact", "clt"]
 BOUNDS: tuple[Bound, ...] = ("tight", "paper")
 COMPOSITIONS: tuple[Composition, ...] = ("exact", "clt")
-
-# The test of one step of a run, given that the record takes part.
-StepTest = Callable[[NoisySGD], TradeOff]
 
 
 def account(
@@ -198,7 +203,7 @@ def _of_a_random_record(runs: Sequence[NoisySGD], known: float, *, constant: boo
         for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
     ]
     if all(r.noise_std > 0.0 for r in runs):  # nor does anybody find more than noise alone allows
-        curves.append(_exact(runs, _noise))
+        curves.append(_exact(runs, noise_step))
     return Maximum(curves)
 
 
@@ -266,31 +271,23 @@ def _gmip(
     # Noise alone hides a record, too (docs/theory/reuse.md, "Noise alone"); it wins where data randomness is small.
     # Both are composed only where they are close, so that the better of the two is smooth in the run; and where the
     # attacker may know almost everybody in a few of the batches, of which the divergence makes too much.
-    ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, _noise))
+    ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, noise_step))
     if ours < 0.5 * theirs:
         return _exact(runs, tight)
     if ours > 1.25 * theirs and known == 0.0:
-        return _exact(runs, _noise)
-    return Maximum([_exact(runs, tight), _exact(runs, _noise)])
-
-
-def _noise(run: NoisySGD) -> Gaussian:
-    return Gaussian(noise_mu_step(run))
+        return _exact(runs, noise_step)
+    return Maximum([_exact(runs, tight), _exact(runs, noise_step)])
 
 
 def _exact(runs: Sequence[NoisySGD], test: StepTest) -> TradeOff:
     """All steps together, given the test of one in which the record takes part."""
-    return compose([part for run in runs for part in _one_sided(run, test)])
-
-
-def _one_sided(run: NoisySGD, test: StepTest) -> list[tuple[TradeOff, int]]:
-    """The steps (or epochs) of a run as independent tests of "not a member" against "member"."""
-    return _in_a_share(run, test, test, 1.0)
+    return compose([part for run in runs for part in _in_a_share(run, test, test, 1.0)])
 
 
 def _in_a_share(run: NoisySGD, test: StepTest, rest: StepTest, share: float) -> list[tuple[TradeOff, int]]:
-    """The same with `test` in a share of the batches of every epoch (rounded up, the incomplete one included), `rest`
-    in the others; steps that are drawn anew, and epochs of one batch, all have `test`."""
+    """The steps (or epochs) of a run as independent tests of "not a member" against "member", with `test` in a share of
+    the batches of every epoch (rounded up, the incomplete one included), `rest` in the others; steps that are drawn
+    anew, and epochs of one batch, all have `test`."""
     if not run.in_epochs or run.steps_per_epoch == 1:
         return [(test(run).subsample(run.sample_rate), run.num_steps)]
     epochs, left = divmod(run.num_steps, run.steps_per_epoch)
@@ -323,7 +320,7 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition, *, replaced: bool) 
     if replaced:
         return compose([part for run in runs for part in _replaced(run)])
     # "Add" and "remove" are two one-sided tests; the composed one and its mirror image cover both.
-    one = _exact(runs, _gdp_step)
+    one = _exact(runs, lambda run: Gaussian(gdp_mu_step(run)))
     both = one.symmetrise()
     both._added = one
     return both
@@ -351,7 +348,3 @@ def _order_known(runs: Sequence[NoisySGD], *, replaced: bool) -> float:
 def participations(run: NoisySGD) -> int:
     """The number of steps of a run that a record can take part in."""
     return math.ceil(run.num_steps / run.steps_per_epoch) if run.in_epochs else run.num_steps
-
-
-def _gdp_step(run: NoisySGD) -> Gaussian:
-    return Gaussian(gdp_mu_step(run))

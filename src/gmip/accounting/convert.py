@@ -61,21 +61,6 @@ def noise_multiplier_from_std(noise_std: float, *, clip_norm: float, batch_size:
     return tau / (positive("clip_norm", clip_norm) / count("batch_size", batch_size))
 
 
-def noise_std_from_dong_sigma(dong_sigma: float, *, clip_norm: float, batch_size: int) -> float:
-    """Noise on the batch mean (tau) for the sigma of Dong et al.: tau = 2 C sigma / n.
-
-    Takes `dong_sigma` (noise in units of the sensitivity 2 C / n of the batch mean under replace-one), returns
-    `noise_std` (noise on the batch MEAN).
-
-    Guarantees
-    ----------
-    Exact up to rounding; the inverse of `dong_sigma_from_noise_std`. One step with this noise is 1/dong_sigma-GDP
-    under replace-one.
-    """
-    sigma = non_negative("dong_sigma", dong_sigma)
-    return sigma * (2.0 * positive("clip_norm", clip_norm) / count("batch_size", batch_size))
-
-
 def dong_sigma_from_noise_std(noise_std: float, *, clip_norm: float, batch_size: int) -> float:
     """The sigma of Dong et al. for noise on the batch mean (tau): sigma = n tau / (2 C).
 
@@ -84,7 +69,7 @@ def dong_sigma_from_noise_std(noise_std: float, *, clip_norm: float, batch_size:
 
     Guarantees
     ----------
-    Exact up to rounding; the inverse of `noise_std_from_dong_sigma`.
+    Exact up to rounding. One step with this noise is 1/dong_sigma-GDP under replace-one.
     """
     tau = non_negative("noise_std", noise_std)
     return tau / (2.0 * positive("clip_norm", clip_norm) / count("batch_size", batch_size))

@@ -276,37 +276,3 @@ def gaussian_pair(drop: Array, shift: Array, multiplicity: Array) -> GaussianPai
         n, length = 1.0 / float(pair.drop[0]), float(pair.shift[0])
         return ChiSquared(dimension=float(pair.multiplicity[0]), susceptibility=n * length**2, batch_size=n)
     return pair
-
-
-def spectral_step(
-    eigenvalues: ArrayLike, coordinates: ArrayLike, *, batch_size: int, noise_std: float = 0.0
-) -> TradeOff:
-    """The exact one-step curve of one candidate when the gradient covariance is known (docs/theory/one-step.md).
-
-    eigenvalues : array-like of shape (r,), of the per-example gradient covariance.
-    coordinates : array-like of shape (r,), the candidate's gradient minus the mean, in the eigenbasis.
-    noise_std : noise on the batch MEAN.
-
-    Guarantees
-    ----------
-    Exact for the Gaussian model and this candidate; not a bound for others.
-    """
-    values = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
-    delta = np.atleast_1d(np.asarray(coordinates, dtype=np.float64))
-    if values.shape != delta.shape or values.ndim != 1 or values.size == 0:
-        raise InvalidArgument(
-            f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}."
-        )
-    if not (np.all(np.isfinite(values)) and np.all(values >= 0.0) and np.all(np.isfinite(delta))):
-        raise InvalidArgument(
-            "must be finite and not negative, `coordinates` finite", argument="eigenvalues", remedy="fix the entries"
-        )
-    n, tau = check.count("batch_size", batch_size), check.non_negative("noise_std", noise_std)
-    variance = values / n + tau**2
-    seen = variance > 0.0
-    if np.any(delta[~seen] != 0.0) or (n == 1 and tau == 0.0):
-        return Gaussian(math.inf)  # a direction without any randomness gives the candidate away
-    if not seen.any():
-        return Gaussian(0.0)
-    drop = values[seen] / n**2 / variance[seen]
-    return gaussian_pair(drop, np.abs(delta[seen]) / n / np.sqrt(variance[seen]), np.ones(drop.size))

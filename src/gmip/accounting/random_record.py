@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from gmip.accounting._epoch import coarse_epochs
+from gmip.accounting._lattice import folded
 from gmip.accounting._loss import Atoms, split_weights
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
@@ -33,6 +34,7 @@ from gmip.accounting.step import (
     hidden,
     noise_mu_step,
     noise_on_sum,
+    noise_step,
     poisson_crowd,
     rank_of,
     shaped_on_sum,
@@ -42,7 +44,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import NoisySGD
 
 Array = NDArray[np.float64]
-StepTest = Callable[[NoisySGD], TradeOff]
+StepTest = Callable[[NoisySGD], TradeOff]  # of one step of a run, given that the record takes part
 # The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part, the test
 # of one in which it is not exposed, and the share of an epoch's batches in which it is.
 StepParts = Callable[[NoisySGD, StepTest, StepTest, float], list[tuple[TradeOff, int]]]
@@ -78,7 +80,7 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, par
     says by how much the grids and cells can have overstated the TPR at rates from 1e-4 to 0.3.
     """
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
-        return compose([part for run in runs for part in parts(run, _noise_alone, _noise_alone, 1.0)])
+        return compose([part for run in runs for part in parts(run, noise_step, noise_step, 1.0)])
     steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
     if not steady:
         runs = [_whole_epochs(run) for run in runs]
@@ -91,10 +93,6 @@ def _whole_epochs(run: NoisySGD) -> NoisySGD:
     epoch = run.steps_per_epoch
     between = run.sampling == "shuffled" and 1 < epoch < run.num_steps < 2 * epoch
     return run.replace(num_steps=2 * epoch) if between else run
-
-
-def _noise_alone(run: NoisySGD) -> TradeOff:
-    return Gaussian(noise_mu_step(run))
 
 
 def _searched(family: _Family, *, steady: bool) -> TradeOff:
@@ -343,10 +341,10 @@ class _Law:
         start = steps * self.first + (0.0 if other is None else other.first)
         size = fft.next_fast_len(math.ceil((high - low) / self.spacing) + 2, real=True)
         below = math.floor((low - start) / self.spacing)
-        transform = _power(fft.rfft(_folded(self.mass, size)), steps)
+        transform = _power(fft.rfft(folded(self.mass, size), size), steps)
         certain = 1.0 - (1.0 - self.certain) ** steps
         if other is not None:
-            transform *= fft.rfft(_folded(other.mass, size))
+            transform *= fft.rfft(folded(other.mass, size), size)
             certain += other.certain
         mass = np.maximum(np.roll(fft.irfft(transform, size), -(below % size)), 0.0)
         loss = start + self.spacing * (below + np.arange(size))
@@ -384,12 +382,6 @@ def _power(values: NDArray[np.complex128], times: int) -> NDArray[np.complex128]
         if not times:
             return np.ones_like(values) if found is None else found
         values = values * values
-
-
-def _folded(mass: Array, size: int) -> Array:
-    """A law on a circle of so many points."""
-    folded: Array = np.bincount(np.arange(mass.size) % size, mass, size).astype(np.float64)
-    return folded
 
 
 def _batches_of_one_epoch(runs: Sequence[NoisySGD]) -> int | None:

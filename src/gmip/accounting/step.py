@@ -52,6 +52,11 @@ def noise_mu_step(run: NoisySGD) -> float:
     return _noise_mu(run, 1.0 if run.sampling in RANDOM_SIZES else 2.0)
 
 
+def noise_step(run: NoisySGD) -> Gaussian:
+    """The test of one step by noise alone."""
+    return Gaussian(noise_mu_step(run))
+
+
 def _noise_mu(run: NoisySGD, sensitivity: float) -> float:
     if run.noise_std == 0.0 or run.clip_norm is None:
         return math.inf
@@ -90,7 +95,7 @@ def tight_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0
     Balls in bins: noise alone.
     """
     if attacker_knows == 1.0 or run.sampling == "balls-in-bins":
-        return Gaussian(noise_mu_step(run))
+        return noise_step(run)
     if run.sampling == "poisson":
         crowd = poisson_crowd(run, attacker_knows)
         return Gaussian(combined_mu(data_mu=poisson_mu(run, susceptibility, crowd), gdp_mu=noise_mu_step(run)))
@@ -143,7 +148,7 @@ def hidden(run: NoisySGD, attacker_knows: float, test: Callable[[Crowd], TradeOf
     if attacker_knows == 0.0:
         return test(Crowd.drawn(run.batch_size, others, shaped) if drawn else Crowd.new(run.batch_size, shaped))
     if unknown < 2:
-        return Gaussian(noise_mu_step(run))
+        return noise_step(run)
     tests = {}
     parts = []
     for null, alternative, size, more in _unknown_in_batch(run.batch_size, others, unknown):

@@ -26,20 +26,13 @@ from gmip.errors import InvalidArgument, warn
 from gmip.stats.record_tests import contradiction
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, check_indices, check_membership
-from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled
+from gmip.training.samplers import Sampler
 from gmip.vocabulary import SAMPLINGS, Sampling
 
 # -- what a data loader says about a run ------------------------------------------------------------------------------
 
 
 _COMPARED = 5  # records that are looked at to tell whether a loader goes through the members in their order
-_OURS: dict[type[Sampler], Sampling] = {
-    FixedSize: "fixed",
-    Poisson: "poisson",
-    FullBatch: "full",
-    Shuffled: "shuffled",
-    BallsInBins: "balls-in-bins",
-}
 
 
 class Drawing(NamedTuple):
@@ -55,10 +48,9 @@ class Drawing(NamedTuple):
 
 def drawing_of(loader: Any) -> Drawing:
     """What a DataLoader of torch or Opacus, or a sampler of gmip, does; an InvalidArgument if no `sampling` is that."""
-    sampler = loader if isinstance(loader, Sampler) else _batch_sampler(loader)
-    if isinstance(sampler, Sampler):
-        most = sampler.max_batch_size if isinstance(sampler, Poisson) else None
-        return Drawing(_OURS[type(sampler)], sampler.dataset_size, sampler.batch_size, max_batch_size=most)
+    sampler: Any = loader if isinstance(loader, Sampler) else _batch_sampler(loader)
+    if isinstance(sampler, Sampler) and (own := vars(type(sampler)).get("sampling")) is not None:
+        return Drawing(own, sampler.dataset_size, sampler.batch_size, max_batch_size=sampler.max_batch_size)
     rate = getattr(sampler, "sample_rate", None)
     if rate is not None:  # Opacus' samplers: each record on its own
         total = int(getattr(sampler, "total_size", None) or sampler.num_samples)

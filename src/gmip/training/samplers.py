@@ -11,7 +11,7 @@ import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,17 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._random import Stream
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import RANDOM_SIZES, Sampling
 
 Ids = NDArray[np.int64]
 
 
 class Sampler(Sequence[Ids]):
     """`num_steps` batches of ids in 0, ..., dataset_size - 1, deterministic by `seed`."""
+
+    #: As `gmip.NoisySGD` calls it. Each kind says it itself: whoever changes how one draws must not inherit its name.
+    sampling: ClassVar[Sampling | None] = None
+    max_batch_size: int | None = None
 
     def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
         self.dataset_size = check.count("dataset_size", dataset_size)
@@ -51,8 +56,8 @@ class Sampler(Sequence[Ids]):
         return (self._batch(step) for step in range(first, first + self.num_steps))
 
     def divisor(self, batch: Ids) -> int:
-        """What the sum of a batch's gradients is divided by: its size."""
-        return len(batch)
+        """What the sum of a batch's gradients is divided by: its size, or the declared one where sizes are random."""
+        return self.batch_size if self.sampling in RANDOM_SIZES else len(batch)
 
     @abstractmethod
     def _batch(self, step: int) -> Ids: ...
@@ -63,6 +68,8 @@ class Sampler(Sequence[Ids]):
 
 class FixedSize(Sampler):
     """`batch_size` examples without replacement, anew for each step: every subset is equally likely (the paper's)."""
+
+    sampling = "fixed"
 
     def _batch(self, step: int) -> Ids:
         return self._rng(step).choice(self.dataset_size, self.batch_size, replace=False, shuffle=False)
@@ -76,6 +83,8 @@ class Poisson(Sampler):
 
     max_batch_size : of a batch that was drawn larger, a random part is left out, which the accountant has to know.
     """
+
+    sampling = "poisson"
 
     def __init__(
         self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int, max_batch_size: int | None = None
@@ -93,13 +102,11 @@ class Poisson(Sampler):
             size = min(size, self.max_batch_size)
         return rng.choice(self.dataset_size, size, replace=False, shuffle=False)
 
-    def divisor(self, batch: Ids) -> int:
-        """The expected size of a batch."""
-        return self.batch_size
-
 
 class FullBatch(Sampler):
     """Every example in every step."""
+
+    sampling = "full"
 
     def __init__(self, *, dataset_size: int, num_steps: int, seed: int = 0, batch_size: int | None = None) -> None:
         size = dataset_size if batch_size is None else batch_size
@@ -116,51 +123,56 @@ class FullBatch(Sampler):
         return np.arange(self.dataset_size)
 
 
-class Shuffled(Sampler):
-    """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller."""
+class _Epochs(Sampler):
+    """Epochs of ceil(dataset_size/batch_size) batches."""
 
     def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
         super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
         self.steps_per_epoch = -(-self.dataset_size // self.batch_size)
-        self._order = lru_cache(maxsize=1)(lambda epoch: self._rng(epoch).permutation(self.dataset_size))
+        self._epoch = lru_cache(maxsize=1)(lambda epoch: self._drawn(self._rng(epoch)))
 
     def _batch(self, step: int) -> Ids:
-        epoch, position = divmod(step, self.steps_per_epoch)
-        order: Ids = self._order(epoch)
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return self._part(self._epoch(epoch), place)
+
+    @abstractmethod
+    def _drawn(self, rng: np.random.Generator) -> Ids:
+        """Where all examples are in an epoch."""
+
+    @abstractmethod
+    def _part(self, epoch: Ids, place: int) -> Ids: ...
+
+
+class Shuffled(_Epochs):
+    """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller."""
+
+    sampling = "shuffled"
+
+    def _drawn(self, rng: np.random.Generator) -> Ids:
+        return rng.permutation(self.dataset_size)
+
+    def _part(self, epoch: Ids, place: int) -> Ids:
         # A copy: whoever sorts a batch in place must not change the epoch's order.
-        return order[position * self.batch_size : (position + 1) * self.batch_size].copy()
+        return epoch[place * self.batch_size : (place + 1) * self.batch_size].copy()
 
 
-class BallsInBins(Sampler):
+class BallsInBins(_Epochs):
     """Epochs: each example picks one of the ceil(dataset_size/batch_size) batches of an epoch on its own. A batch may
     be empty (torch's default_collate fails on one: pass a DataLoader a collate_fn that does not).
 
     The divisor is batch_size, whatever the batch's own: dividing by the latter would publish it.
     """
 
-    def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
-        super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
-        self.steps_per_epoch = -(-self.dataset_size // self.batch_size)
-        self._bins = lru_cache(maxsize=1)(
-            lambda epoch: self._rng(epoch).integers(self.steps_per_epoch, size=self.dataset_size)
-        )
+    sampling = "balls-in-bins"
 
-    def _batch(self, step: int) -> Ids:
-        epoch, place = divmod(step, self.steps_per_epoch)
-        return np.flatnonzero(self._bins(epoch) == place)
+    def _drawn(self, rng: np.random.Generator) -> Ids:
+        return rng.integers(self.steps_per_epoch, size=self.dataset_size)
 
-    def divisor(self, batch: Ids) -> int:
-        """The declared size of a batch."""
-        return self.batch_size
+    def _part(self, epoch: Ids, place: int) -> Ids:
+        return np.flatnonzero(epoch == place)
 
 
-_KINDS: Final[dict[str, Any]] = {
-    "fixed": FixedSize,
-    "poisson": Poisson,
-    "full": FullBatch,
-    "shuffled": Shuffled,
-    "balls-in-bins": BallsInBins,
-}
+_KINDS: Final[dict[Any, Any]] = {kind.sampling: kind for kind in (FixedSize, Poisson, FullBatch, Shuffled, BallsInBins)}
 
 
 def make_sampler(

@@ -123,10 +123,6 @@ class SearchSpace:
     def dimension(self) -> int:
         return 2 + len(CHOICES)
 
-    def facts(self) -> dict[str, Any]:
-        """Plain, for files."""
-        return dataclasses.asdict(self)
-
     def sizes(self) -> list[Recipe]:
         """A recipe for every number of steps, batch size and sampling, with a clip norm of 1 and no noise."""
         N, found = self.recipe.dataset_size, {}

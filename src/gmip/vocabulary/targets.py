@@ -108,6 +108,7 @@ Measure = Literal["mu", "tpr", "advantage", "epsilon"]
 Susceptibility = float | ArrayLike | AnyRecord | None
 #: What a target can be about.
 MEASURES: tuple[Measure, ...] = ("mu", "tpr", "advantage", "epsilon")
+_LIKE: Final = {"mu": "mu=0.5", "tpr": "tpr=0.05@0.01", "advantage": "advantage=0.1", "epsilon": "epsilon=3@1e-5"}
 
 
 def _plain_susceptibility(name: str, given: Any) -> Any:
@@ -176,8 +177,7 @@ class PrivacyTarget:
                 raise InvalidArgument("does not apply to `notion` = 'gdp'", argument=name, remedy="leave it out")
 
     def _check_goal(self) -> None:
-        targets = (self.target_mu, self.target_tpr, self.target_advantage, self.target_epsilon)
-        given = sum(target is not None for target in targets)
+        given = sum(getattr(self, f"target_{one}") is not None for one in MEASURES)
         if given != 1:
             raise InvalidArgument(
                 f"{given} privacy targets were given" if given else "No privacy target was given",
@@ -226,18 +226,13 @@ class PrivacyTarget:
     @property
     def measure(self) -> Measure:
         """What is measured."""
-        if self.target_mu is not None:
-            return "mu"
-        if self.target_tpr is not None:
-            return "tpr"
-        return "advantage" if self.target_advantage is not None else "epsilon"
+        return next(one for one in MEASURES if getattr(self, f"target_{one}") is not None)
 
     @property
     def value(self) -> float:
         """What must not be exceeded."""
-        tpr = None if self.rate is None else self.rate.tpr
-        numbers = (self.target_mu, tpr, self.target_advantage, self.target_epsilon)
-        return next(number for number in numbers if number is not None)
+        given: Any = getattr(self, f"target_{self.measure}")
+        return float(given.tpr if isinstance(given, Rate) else given)
 
     @property
     def is_share(self) -> bool:
@@ -262,11 +257,9 @@ class PrivacyTarget:
         if self.rate is not None:
             tpr, fpr = self.rate.tpr, self.rate.fpr
             return dataclasses.replace(self, target_tpr=Rate(min(1.0, fpr + factor * (tpr - fpr)), fpr))
-        if self.target_advantage is not None:
-            return dataclasses.replace(self, target_advantage=min(1.0, factor * self.target_advantage))
-        if self.target_mu is not None:
-            return dataclasses.replace(self, target_mu=factor * self.target_mu)
-        return dataclasses.replace(self, target_epsilon=factor * self.value)
+        value = factor * self.value
+        changed: Any = {f"target_{self.measure}": min(1.0, value) if self.is_share else value}
+        return dataclasses.replace(self, **changed)
 
     # -- as text, as keywords, and as JSON ------------------------------------------------------------------------
 
@@ -295,13 +288,7 @@ class PrivacyTarget:
         except ValueError:
             first, second = np.nan, []
         if np.isnan(first) or len(second) != (measure in ("tpr", "epsilon")):
-            example = {
-                "mu": "mu=0.5",
-                "tpr": "tpr=0.05@0.01",
-                "advantage": "advantage=0.1",
-                "epsilon": "epsilon=3@1e-5",
-            }
-            raise InvalidArgument(f"must be like {example[measure]}, not {text!r}", argument=name)
+            raise InvalidArgument(f"must be like {_LIKE[measure]}, not {text!r}", argument=name)
         try:
             goal: dict[str, Any] = {f"target_{measure}": Rate(first, *second) if measure == "tpr" else first}
             return cls(**goal) if measure != "epsilon" else cls(**goal, delta=second[0])

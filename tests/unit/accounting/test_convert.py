@@ -24,29 +24,24 @@ class TestNoiseConventions:
         run = {"clip_norm": 500.0, "batch_size": 400}
         assert convert.noise_std_from_multiplier(0.8, **run) == pytest.approx(0.8 * 500 / 400)
         assert convert.noise_multiplier_from_std(1.0, **run) == pytest.approx(0.8)
-        assert convert.noise_std_from_dong_sigma(0.4, **run) == pytest.approx(2 * 500 * 0.4 / 400)
         assert convert.dong_sigma_from_noise_std(1.0, **run) == pytest.approx(0.4)
 
     @given(noise=scales, clip_norm=scales, batch_size=sizes)
     def test_round_trips(self, noise, clip_norm, batch_size):
         run = {"clip_norm": clip_norm, "batch_size": batch_size}
-        for there, back in (
-            (convert.noise_std_from_multiplier, convert.noise_multiplier_from_std),
-            (convert.noise_std_from_dong_sigma, convert.dong_sigma_from_noise_std),
-        ):
-            assert back(there(noise, **run), **run) == pytest.approx(noise, rel=1e-14)
+        std = convert.noise_std_from_multiplier(noise, **run)
+        assert convert.noise_multiplier_from_std(std, **run) == pytest.approx(noise, rel=1e-14)
 
-    @given(dong_sigma=scales, clip_norm=scales, batch_size=sizes)
-    def test_dong_sigma_is_one_over_the_replace_one_mu(self, dong_sigma, clip_norm, batch_size):
+    @given(multiplier=scales, clip_norm=scales, batch_size=sizes)
+    def test_dong_sigma_is_one_over_the_replace_one_mu(self, multiplier, clip_norm, batch_size):
         run = {"clip_norm": clip_norm, "batch_size": batch_size}
-        multiplier = convert.noise_multiplier_from_std(convert.noise_std_from_dong_sigma(dong_sigma, **run), **run)
-        assert convert.gdp_mu_per_step(multiplier, adjacency="replace-one") == pytest.approx(1 / dong_sigma, rel=1e-14)
+        sigma = convert.dong_sigma_from_noise_std(convert.noise_std_from_multiplier(multiplier, **run), **run)
+        assert convert.gdp_mu_per_step(multiplier, adjacency="replace-one") == pytest.approx(1 / sigma, rel=1e-14)
 
     def test_no_noise_is_zero_in_every_convention(self):
         run = {"clip_norm": 1.0, "batch_size": 10}
         assert convert.noise_std_from_multiplier(0, **run) == 0.0
         assert convert.noise_multiplier_from_std(0, **run) == 0.0
-        assert convert.noise_std_from_dong_sigma(0, **run) == 0.0
         assert convert.dong_sigma_from_noise_std(0, **run) == 0.0
 
     @pytest.mark.parametrize(
@@ -54,7 +49,6 @@ class TestNoiseConventions:
         [
             (convert.noise_std_from_multiplier, "noise_multiplier"),
             (convert.noise_multiplier_from_std, "noise_std"),
-            (convert.noise_std_from_dong_sigma, "dong_sigma"),
             (convert.dong_sigma_from_noise_std, "noise_std"),
         ],
     )

@@ -66,6 +66,13 @@ def test_drawing_of_several_ranks() -> None:
     assert drawing_of(shared(4, size=5)) == Drawing("full", 20, 20)
 
 
+class EvenOnly(FixedSize):
+    """Draws otherwise than the sampler that it is made from."""
+
+    def _batch(self, step: int) -> Any:
+        return super()._batch(step) // 2 * 2
+
+
 class Stream(IterableDataset[int]):
     def __iter__(self):
         return iter(())
@@ -82,9 +89,10 @@ class Stream(IterableDataset[int]):
         (DataLoader(Stream(), batch_size=8), "IterableDataset"),
         (shared(3), "repeats records to share 20 of them out evenly among 3 ranks.*drop_last=True"),
         (shared(4, shuffle=False), "the same order in every epoch"),
+        (EvenOnly(dataset_size=20, batch_size=4, num_steps=5, seed=0), "draws batches with EvenOnly"),
         ([1, 2], "must be a DataLoader"),
     ],
-    ids=["sequential", "replacement", "part", "none", "list", "stream", "padded", "ranks in order", "no loader"],
+    ids=["sequential", "replacement", "part", "none", "list", "stream", "padded", "ranks in order", "own", "no loader"],
 )
 def test_what_cannot_be_said_is_an_error(loader: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
