@@ -29,6 +29,8 @@ _CAP = 2000.0  # losses above go to infinity: at most T e^-2000 of false positiv
 _LOST = 1.0e-14  # probability that cutting the tails of a distribution may move, all copies together
 _ERROR = 5.0e-6  # of the TPR, that one change of lattice may add where the loss has a sharp peak
 _NEAR = 1.0e4  # spacings between the anchor and the bulk up to which the anchor is kept
+_HARDLY = 1.0e-17  # a mass that does not count where masses are balanced
+_MOST_TILT = 1.0e-2
 _RARE = 1.0e-4  # events rarer than this (all copies together) do not set the width of the lattice
 
 
@@ -306,11 +308,13 @@ def _balanced(mass: Array, loss: Array, surplus: float, *, member: bool) -> Arra
     if spread <= 0.0:
         return mass
     tilt = (surplus - _dot(mass, weight)) / spread * (weight - mean)
-    return mass * (1.0 + tilt) if float(np.abs(tilt).max()) < 1.0e-2 else mass
+    if float(np.abs(tilt[mass > _HARDLY]).max()) >= _MOST_TILT:
+        return mass
+    return mass * (1.0 + np.clip(tilt, -_MOST_TILT, _MOST_TILT))  # what hardly ever happens may lie far away
 
 
 def _small(loss: Array, mass: Array) -> bool:
-    return float(mass.sum()) > 0.9 and float(np.abs(loss[mass > 1.0e-17]).max(initial=0.0)) < 0.5
+    return float(mass.sum()) > 0.9 and float(np.abs(loss[mass > _HARDLY]).max(initial=0.0)) < 0.5
 
 
 def _dot(a: Array, b: Array) -> float:

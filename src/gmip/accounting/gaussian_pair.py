@@ -23,6 +23,9 @@ from gmip.accounting.tradeoff import Inverse, TradeOff
 from gmip.errors import InvalidArgument
 
 Array = NDArray[np.float64]
+LEAST_DROP = (
+    1.0e-8  # of a ChiSquared, which compares a variable of mean n K with n/(n-1) times it: rounding errors grow
+)
 
 
 class GaussianPair(TradeOff):
@@ -272,7 +275,7 @@ class ChiSquared(GaussianPair):
 def gaussian_pair(drop: Array, shift: Array, multiplicity: Array) -> GaussianPair:
     """A GaussianPair, as a ChiSquared where it is one: faster, and accurate where the loss is close to its largest."""
     pair = GaussianPair(drop=drop, shift=shift, multiplicity=multiplicity)
-    if pair.drop.size == 1 and pair.drop[0] > 0.0 and pair.shift[0] > 0.0:
+    if pair.drop.size == 1 and pair.drop[0] > LEAST_DROP and pair.shift[0] > 0.0:
         n, length = 1.0 / float(pair.drop[0]), float(pair.shift[0])
         return ChiSquared(dimension=float(pair.multiplicity[0]), susceptibility=n * length**2, batch_size=n)
     return pair

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gmip.accounting._loss import mixture
 from gmip.accounting.families import Discrete, Gaussian
-from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, gaussian_pair
+from gmip.accounting.gaussian_pair import LEAST_DROP, ChiSquared, GaussianPair, gaussian_pair
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import RANDOM_SIZES, NoisySGD
 
@@ -214,7 +214,7 @@ class Crowd:
         if noise == 0.0:
             if self.spread <= 0.0 or self.change >= self.spread:
                 return Gaussian(math.inf)  # nobody to hide among
-            if self.change > 0.0:
+            if self.change > LEAST_DROP * self.spread:
                 return ChiSquared(dimension=rank, susceptibility=k / self.change, batch_size=self.spread / self.change)
             return _pair([self.change / self.spread], [math.sqrt(k / self.spread)], [rank])
         if k <= reach and stacked == 1:  # Sigma <= C^2 I says more than the reach: the paper's n_eff, with its proof

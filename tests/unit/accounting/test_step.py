@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import hypergeom
+from scipy.stats import hypergeom, norm
 
 from gmip import NoisySGD, account
 from gmip.accounting.gaussian_pair import ChiSquared
@@ -93,3 +93,15 @@ def test_a_little_noise_does_not_expose_a_record(size: int, steps: int, k: float
     run = NoisySGD(dataset_size=size, batch_size=size, num_steps=steps, num_params=d, clip_norm=1.0, sampling="full")
     found = [account(run.with_noise_multiplier(s), susceptibility=k).tpr_at([0.001, 0.1]) for s in (0.0, 0.01, 0.3, 3)]
     assert np.all(np.diff(found, axis=0) <= 1e-9)
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+@pytest.mark.parametrize("noise", [1.0e6, 1.0e9, 1.0e12, 1.0e16, 1.0e30])
+def test_a_full_batch_in_very_much_noise_tells_next_to_nothing(noise: float, *, shaped: bool) -> None:
+    sizes = {"dataset_size": 10, "batch_size": 10, "num_steps": 1, "num_params": 100, "sampling": "full"}
+    run = NoisySGD(**sizes, shaped_noise=noise / 10) if shaped else NoisySGD(**sizes, clip_norm=1, noise_std=noise / 10)
+    curve, limit = account(run, susceptibility=0.005), math.sqrt(0.005) / noise
+    tpr = curve.tpr_at(RATES)
+    # Of the change of the variance nothing is left, and the rest is a Gaussian shift.
+    np.testing.assert_allclose(tpr - RATES, limit * norm.pdf(norm.ppf(RATES)), rtol=0.02, atol=1.0e-9)
+    assert curve.equivalent_mu() == pytest.approx(limit, rel=0.05, abs=1.0e-7)
