@@ -7,7 +7,8 @@ python benchmarks/programs.py --clones FOLDER [mnist mnist_rnn vae nanogpt opacu
 
 FOLDER holds the clones. Models and training functions are the programs' own; data are handwritten digits of
 scikit-learn, enlarged, and random words in place of what the programs download. Prints for each what the audit ended
-with: numbers, or the sentence with which it was refused.
+with: numbers, the attacks that were left out and why, or the sentence with which it was refused. A budget is processor
+time, as in budgets.py.
 """
 
 from __future__ import annotations
@@ -283,7 +284,10 @@ def audited(name: str, clones: Path, budget: str, folder: Path) -> str:
     result = gmip.audit(gmip.Recorded(folder / name, task), budget=budget, out=str(folder / f"audit-{name}"))
     seconds = time.perf_counter() - start
     run = result.runs[0]
-    attacks = ", ".join(f"{one.attack} {one.auc.value:.3f}" for one in run.attacks)
+    for one in run.left_out:
+        print(f"{name}: {one.attack} left out: {one.problem}", file=sys.stderr)
+    cut = {True: " (cut)", False: ""}
+    attacks = ", ".join(f"{one.attack} {one.auc.value:.3f}{cut[bool(one.cut_short)]}" for one in run.attacks)
     params = sum(p.numel() for p in model.parameters())
     return f"{name}: {params} parameters, {seconds:.0f} s of a budget of {budget}; AUC {attacks}"
 
@@ -295,6 +299,8 @@ def main() -> None:
     parser.add_argument("--budget", default="2min")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    time.monotonic = time.perf_counter = time.process_time
     with tempfile.TemporaryDirectory() as folder:
         for name in given.names or PROGRAMS:
             try:

@@ -60,8 +60,8 @@ from gmip.training.loop import initial_model
 from gmip.training.models import dropouts, has_classes
 
 _LEAST_SECONDS: Final = 1.0  # for an attack, however late it is
-_JUDGING: Final = 0.1  # of the budget, and at most so many seconds: for what comes after the attacks
-_MOST_JUDGING: Final = 20.0
+_JUDGING: Final = 0.2  # of the budget, and at most so many seconds: for what comes after the attacks
+_MOST_JUDGING: Final = 10.0
 _ATTACKING: Final = 0.5  # of the budget, that attacks have, however long the run check took
 # What is stored of an attack: fields of `ScoreSet`, and of `AttackScores` beside them.
 _ARRAYS: Final = ("ids", "scores", "p_values", "susceptibility")
