@@ -186,14 +186,19 @@ def real(value: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def _array(name: str, value: ArrayLike) -> NDArray[np.float64]:
+def _reals(name: str, value: ArrayLike) -> Real:
+    """float32 stays (wide gradients are stored so), everything else becomes float64."""
     try:
-        result = real(value).astype(np.float64, copy=False)
+        array = real(value)
+        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     except (TypeError, ValueError):
         raise InvalidArgument(
             f"must be a number or an array of numbers, not {type(value).__name__}", argument=name
         ) from None
-    return result
+
+
+def _array(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    return _reals(name, value).astype(np.float64, copy=False)
 
 
 def positive_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
@@ -235,15 +240,6 @@ def susceptibilities(value: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
-def _reals(name: str, value: ArrayLike) -> Real:
-    """float32 stays (wide gradients are stored so), everything else becomes float64."""
-    try:
-        array = real(value)
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"must be an array of numbers, not {type(value).__name__}", argument=name) from None
-
-
 def matrix(name: str, value: ArrayLike, *, columns: int | None = None) -> Real:
     """A two-dimensional array of finite numbers, with the number of columns asked for."""
     array = _reals(name, value)
@@ -269,7 +265,7 @@ def matrix(name: str, value: ArrayLike, *, columns: int | None = None) -> Real:
 
 def vector(name: str, value: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
     """A one-dimensional float64 array of finite numbers, of the length asked for."""
-    array = _reals(name, value).astype(np.float64, copy=False)
+    array = _array(name, value)
     if array.ndim != 1:
         raise InvalidArgument(f"must have one dimension, not shape {array.shape}", argument=name)
     if length is not None and array.size != length:

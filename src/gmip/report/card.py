@@ -97,14 +97,6 @@ def look(run: RunAudit) -> Look:
     return VERDICTS[end.kind]
 
 
-def false_alarm(goal: Rate) -> str:
-    """What the rate means."""
-    return (
-        f"A false alarm is a non-member that the attacker takes for a member. At {rate(goal.fpr)} it happens to about "
-        f"1 in {count(round(1 / goal.fpr))} non-members."
-    )
-
-
 def quantity(name: str, value: float, text: str) -> Html:
     """A number under its name: wherever a page shows the name, it shows the same number (a test compares them)."""
     return tag("data", text, value=f"{value:.6g}", data_name=name)
@@ -545,8 +537,10 @@ def meaning(result: AuditResult) -> list[str]:
     known = {(one.sees, one.knows > 0.0): attacker(one) for run in result.runs for one in run.answers}
     sure = rate(result.confidence)
     inherits = " Attackers who see more can also run the weaker attacks." if len(known) > 1 else ""
+    fpr = result.runs[0].goal.fpr
     return [
-        false_alarm(result.runs[0].goal),
+        f"A false alarm is a non-member that the attacker takes for a member. At {rate(fpr)} it happens to about 1 in "
+        f"{count(round(1 / fpr))} non-members.",
         f"Intervals: the lower end decides the verdict and holds with {sure} confidence for all attacks together; the "
         f"upper end holds for this attack alone. The strongest attack has the highest lower end.{inherits}",
         "A guarantee is a proved bound. A forecast is an expectation: an attacker can do better.",

@@ -127,7 +127,10 @@ def _named(cell: Cell, found: Estimate | None, name: str) -> Cell:
 
 
 def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
-    return Cell(chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted", *_list(attack)))
+    """How the claim fared, and for which list it is, where the attack was tested against one."""
+    held = percent(attack.attacker_knows, "nearest")
+    about = (f"claim for a list of {held} of the members",) if attack.attacker_knows else ()
+    return Cell(chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted", *about))
 
 
 def group_table(run: RunAudit) -> Table:
@@ -147,13 +150,6 @@ def group_table(run: RunAudit) -> Table:
     more = f" {count(left)} more are in the CSV file" if left > 0 else ""
     columns = ("Group", "Members + non-members", f"Found at {at}", "AUC", "μ at least")
     return table_of(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
-
-
-def _list(attack: AttackOutcome) -> tuple[str, ...]:
-    """The list that the claim is about which an attack was tested against."""
-    if not attack.attacker_knows:
-        return ()
-    return (f"claim for a list of {percent(attack.attacker_knows, 'nearest')} of the members",)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:
