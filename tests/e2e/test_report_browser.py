@@ -578,7 +578,7 @@ def test_print(opened, shoot):
         assert luminance(page, page.locator("body"), "color") < 0.05
         for hidden in ("nav", ".slider", ".copy", ".skip", "details"):
             assert not page.locator(hidden).first.is_visible()
-        for shown in ("h1", ".headline", LOG, ".legend", "#run-1-attacks-table-caption"):
+        for shown in ("h1", ".headline", LOG, ".legend", "#run-1-tested-0-caption"):
             assert page.locator(shown).first.is_visible()
         page.set_viewport_size({"width": 688, "height": 1000})  # A4 without its margins
         assert page.evaluate("document.documentElement.scrollWidth") <= 688
