@@ -270,36 +270,24 @@ def from_rows(
     x, y = candidates, total
     if x.ndim != 2 or not len(x) or y.shape != (x.shape[1],) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InvalidArgument(f"have shapes {x.shape} and {y.shape}, or are not finite", argument="steps")
-    dims = x.shape[1]
-    vague = 2.0 / max(1.0, share * len(x))
-    if background is None or len(background) < _FEWEST:
-        mean = x.mean(0)
-        ridge, heat, alike = _tuned((x - mean)[:_MOST_HELD], np.zeros(dims), None, float(np.var(x, 0).mean()), vague)
-        return PublishedSum(
-            rows=np.vstack([x, mean, y]),
-            variance=np.full(dims, ridge / heat),
-            products=None,
-            floor=0.0,
-            learned_from=0,
-            alike=alike,
-            noisy=noisy,
-            dims=dims,
-            share=share,
-            draw=draw,
-        )
-    held = _held(len(background))
-    fitted = background[held:]
-    mean = fitted.mean(0)
-    centred = fitted - mean
-    values, axes = eigh(centred.T @ centred / len(fitted), overwrite_a=True, check_finite=False)
-    values = np.maximum(values, 0.0)
-    ridge, heat, alike = _tuned((background[:held] - mean) @ axes, values, None, float(values.mean()), vague)
+    dims, learned_from = x.shape[1], 0
+    rows, held, values = np.vstack([x, x.mean(0), y]), x[:_MOST_HELD] - x.mean(0), np.zeros(dims)
+    scale = float(np.var(x, 0).mean())
+    if background is not None and len(background) >= _FEWEST:
+        few = _held(len(background))
+        fitted, learned_from = background[few:], len(background) - few
+        mean = fitted.mean(0)
+        centred = fitted - mean
+        values, axes = eigh(centred.T @ centred / len(fitted), overwrite_a=True, check_finite=False)
+        values = np.maximum(values, 0.0)
+        rows, held, scale = np.vstack([x, mean, y]) @ axes, (background[:few] - mean) @ axes, float(values.mean())
+    ridge, heat, alike = _tuned(held, values, None, scale, 2.0 / max(1.0, share * len(x)))
     return PublishedSum(
-        rows=np.vstack([x, mean, y]) @ axes,
+        rows=rows,
         variance=(values + ridge) / heat,
         products=None,
         floor=0.0,
-        learned_from=len(fitted),
+        learned_from=learned_from,
         alike=alike,
         noisy=noisy,
         dims=dims,
@@ -312,78 +300,50 @@ def from_products(
     products: Array, candidates: int, *, dims: int, share: float, draw: Draw, noisy: bool
 ) -> PublishedSum:
     """From inner products of the candidates, background records of members not listed (or none), and the total, in this
-    order and in units of the noise; overwritten. `dims` : entries of these vectors."""
+    order and in units of the noise. `dims` : entries of these vectors. Without background, the unlisted vary alike in
+    all directions, as much as candidates do."""
     if products.ndim != 2 or products.shape[0] != products.shape[1] or not np.isfinite(products).all():
         raise InvalidArgument(f"have inner products of shape {products.shape}, or not finite", argument="steps")
     c, m = candidates, len(products) - candidates - 1
-    vague = 2.0 / max(1.0, share * c)
-    if m < _FEWEST:
-        return _isotropic(products, c, dims, share, draw, noisy, vague)
-    held = _held(m)
+    learned = m >= _FEWEST
+    held = _held(m) if learned else 0
     # The vectors: candidates, those held out, the mean of the others, the total; and the others to learn axes from.
-    others = slice(c + held, c + m)
+    others = slice(c + held, c + m) if learned else slice(0, c)
     mean = products[:, others].mean(1)
     middle = float(mean[others].mean())
-    keep = [*range(c), *range(c, c + held), c + m]
+    keep = [*range(c + held), c + m]
     small = np.empty((len(keep) + 1, len(keep) + 1))
     order = [*range(c + held), c + held + 1]  # the mean stands before the total
     small[np.ix_(order, order)] = products[np.ix_(keep, keep)]
     small[c + held, order] = small[order, c + held] = mean[keep]
     small[c + held, c + held] = middle
-    across = np.empty((len(small), m - held))
-    across[order] = products[keep, others] - mean[keep, None]
-    across[c + held] = mean[others] - middle
-    inner = products[others, others].copy()
-    inner -= mean[others]
-    inner -= mean[others, None]
-    inner += middle
-    del products
-    values, axes = eigh(inner, overwrite_a=True, check_finite=False)
-    real = values > _NULL * max(float(values[-1]), np.finfo(float).tiny)
-    values, axes = values[real], axes[:, real]
-    rows = across @ (axes / np.sqrt(values))
-    variance = values / (m - held)
-    strangers = slice(c, c + held)
+    if learned:
+        across = np.empty((len(small), m - held))
+        across[order] = products[keep, others] - mean[keep, None]
+        across[c + held] = mean[others] - middle
+        inner = products[others, others].copy()
+        inner -= mean[others]
+        inner -= mean[others, None]
+        inner += middle
+        values, axes = eigh(inner, overwrite_a=True, check_finite=False)
+        real = values > _NULL * max(float(values[-1]), np.finfo(float).tiny)
+        values, axes = values[real], axes[:, real]
+        rows, variance, strangers = across @ (axes / np.sqrt(values)), values / (m - held), slice(c, c + held)
+        spread = float(variance.sum())
+    else:
+        rows, variance, strangers = np.zeros((len(small), 0)), np.zeros(0), slice(0, min(c, _MOST_HELD))
+        spread = max(float(np.trace(products[:c, :c])) / c - middle, 0.0)
     centred = rows[strangers] - rows[c + held]
     whole = small[strangers, strangers] - small[strangers, [c + held]] - small[[c + held], strangers] + middle
-    ridge, heat, alike = _tuned(centred, variance, whole - centred @ centred.T, float(variance.sum()) / dims, vague)
+    beyond = whole - centred @ centred.T
+    ridge, heat, alike = _tuned(centred, variance, beyond, spread / dims, 2.0 / max(1.0, share * c))
     kept = [*range(c), c + held, c + held + 1]
     return PublishedSum(
         rows=np.ascontiguousarray(rows[kept]),
         variance=(variance + ridge) / heat,
-        products=small[np.ix_(kept, kept)],
+        products=small[np.ix_(kept, kept)] if held else small,
         floor=ridge / heat,
-        learned_from=m - held,
-        alike=alike,
-        noisy=noisy,
-        dims=dims,
-        share=share,
-        draw=draw,
-    )
-
-
-def _isotropic(products: Array, c: int, dims: int, share: float, draw: Draw, noisy: bool, vague: float) -> PublishedSum:
-    if len(products) > c + 1:
-        keep = [*range(c), len(products) - 1]
-        products = products[np.ix_(keep, keep)]
-    mean = products[:, :c].mean(1)
-    middle = float(mean[:c].mean())
-    few = slice(0, min(c, _MOST_HELD))
-    whole = products[few, few] - mean[few] - mean[few, None] + middle
-    scale = max(float(np.trace(products[:c, :c])) / c - middle, 0.0) / dims
-    ridge, heat, alike = _tuned(np.zeros((len(whole), 0)), np.zeros(0), whole, scale, vague)
-    wide = np.empty((c + 2, c + 2))
-    order = [*range(c), c + 1]
-    wide[:c, :c], wide[c + 1, :c], wide[:c, c + 1] = products[:c, :c], products[c, :c], products[:c, c]
-    wide[c + 1, c + 1] = products[c, c]
-    wide[c, order] = wide[order, c] = mean
-    wide[c, c] = middle
-    return PublishedSum(
-        rows=np.zeros((c + 2, 0)),
-        variance=np.zeros(0),
-        products=wide,
-        floor=ridge / heat,
-        learned_from=0,
+        learned_from=m - held if learned else 0,
         alike=alike,
         noisy=noisy,
         dims=dims,

@@ -34,13 +34,12 @@ from gmip.attacks.step_vectors import (
     StripRunner,
     StripWork,
     WholeJob,
-    example_bytes,
-    gradient_bytes,
-    products_of_steps,
+    running_products,
     shared_pieces,
     strip_runner,
     unclipped,
     worth_sharing,
+    write_rows,
 )
 from gmip.attacks.work import Counted, Speed, Work, WorkPlan, as_bytes, check_time
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
@@ -64,7 +63,6 @@ _PRODUCTS: Final = 3_000  # and where inner products are
 _SMALLER: Final = (4096, 2048, 1024, 512, 256, 64)
 _ANY_SPEED: Final = Speed(0.0, math.inf)
 _MOST_KEPT: Final = 2**28  # bytes of a sum that is worth a file
-_KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _ENOUGH: Final = 2.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
@@ -76,26 +74,17 @@ class DecodePlan(NamedTuple):
     sums : which steps make a sum (several: stacked).
     epochs : numbers of the sums of which a member is in one (shuffled epochs); None: each is drawn anew.
     projection : to how many numbers each gradient is projected; None: it is not.
-    by_rows : whether gradients are kept as they are; else inner products.
-    background : how many background records are used.
-    work : floating-point operations of the linear algebra, about. making : those of them that make the sums.
-    memory : bytes of the sums and of what solves them.
+    cost : of its sums.
     cut_short : whether steps were left out to be in time.
     left_out : what was left out and why, as a sentence; "" if nothing was.
-    seconds : what it takes.
     """
 
     sums: list[list[Step]]
     epochs: list[list[int]] | None
     projection: int | None
-    by_rows: bool
-    background: int
-    work: float
-    making: float = 0.0
-    memory: int = 0
+    cost: Cost
     cut_short: bool = False
     left_out: str = ""
-    seconds: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -114,6 +103,66 @@ class DecodePlan(NamedTuple):
         )
 
 
+class Cost(NamedTuple):
+    """What sums of gradients of so many numbers cost, in the cheaper form and with the background that it uses.
+
+    Attributes
+    ----------
+    sums, stacked : how many there are, and of how many steps each is.
+    by_rows : whether gradients are kept as they are; else inner products.
+    """
+
+    candidates: int
+    background: int
+    size: int
+    sums: int
+    stacked: int
+    by_rows: bool
+
+    @classmethod
+    def of(cls, candidates: int, background: int, size: int, *, sums: int, stacked: int) -> Cost:
+        by_rows = stacked * size <= max(candidates, min(background, _ROWS))
+        return cls(candidates, min(background, _ROWS if by_rows else _PRODUCTS), size, sums, stacked, by_rows)
+
+    @property
+    def _axes(self) -> float:
+        """Operations that find the axes of the background."""
+        c, m, dims = self.candidates, self.background, self.stacked * self.size
+        if not self.by_rows:
+            return self.sums * (_EIGEN * m**3 + 2.0 * c * m**2)
+        return self.sums * (2.0 * m * dims**2 + _EIGEN * dims**3) if m else 0.0
+
+    @property
+    def _sweeps(self) -> float:
+        """Operations of the sweeps."""
+        c, dims = self.candidates, self.stacked * self.size
+        by_candidates = 2.0 / 3.0 * c**3 + 2.0 * c**2 * (dims if self.by_rows else self.background)
+        by_numbers = 2.0 * c * dims**2 + dims**3 / 3.0 if self.by_rows else math.inf
+        return self.sums * _SWEEPS * min(by_candidates, by_numbers)
+
+    @property
+    def work(self) -> float:
+        """Operations of the linear algebra, those of the inner products of all entries among them."""
+        pairs = 0.0 if self.by_rows else 2.0 * (self.candidates + self.background) ** 2
+        return self._axes + self._sweeps + self.sums * self.stacked * self.size * pairs
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the sums and of what solves them."""
+        c, m, dims = self.candidates, self.background, self.stacked * self.size
+        kept, working = c * (c + m), (c + m) ** 2 + c**2
+        if self.by_rows:
+            kept, working = c * dims, m * dims + 2 * c * dims + (2 * dims**2 if m else 0)
+        return _FLOAT * (self.sums * kept + working)
+
+    def seconds(self, speed: Speed) -> tuple[float, float, float]:
+        """For gradients and their inner products, which workers can share; for axes, which they can share if there are
+        several sums; for the sweeps."""
+        records = self.candidates + self.background
+        each = speed.rows(records) if self.by_rows else speed.products(records, self.size)
+        return self.sums * self.stacked * each, self._axes / speed.rate, self._sweeps / speed.rate
+
+
 def plan(
     trace: Trace,
     steps: list[Step],
@@ -130,70 +179,47 @@ def plan(
     there are at this speed; full batches are stacked.
 
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
-    steps are left out. One step is in the plan if memory allows, however long it takes.
+    steps are left out. One step is in the plan if memory allows, however long it takes; where it does not, it is
+    projected as far as it takes.
     """
     full = _all_full(trace, steps)
-    needs = _Needs(candidates, background, full, speed)
+
+    def cost(count: int, size: int) -> Cost:
+        return Cost.of(candidates, background, size, sums=1 if full else count, stacked=count if full else 1)
+
+    def fits(one: Cost) -> bool:
+        return one.memory <= limit and one.work <= most_work and sum(one.seconds(speed)) <= seconds
+
     ways = _ways(trace, steps, full=full, candidates=candidates, num_params=num_params)
     smaller = [size for size in _SMALLER if size < num_params]
-    way, kept, cost = _fitting(needs, ways, smaller, len(steps), num_params, limit, most_work, seconds)
-    size, fits = way or num_params, cost.memory <= limit
-    if not fits:
-        needed = byte_size(cost.memory)
+    for way in (*ways, *smaller):
+        size = way or num_params
+        kept = next((count for count in range(len(steps), 1, -1) if fits(cost(count, size))), 1)
+        found, least = cost(kept, size), way in smaller
+        soon = kept > 1 or found.work / speed.rate <= seconds
+        few = not least or found.work <= most_work or way == smaller[-1]
+        if found.memory <= limit and soon and few and (kept == len(steps) or way == ways[-1] or least):
+            break
+    if found.memory > limit:
         raise InvalidArgument(
-            f"{candidates} candidates need {needed}, more than `memory_limit` = {byte_size(limit)} allows",
+            f"{candidates} candidates need {byte_size(found.memory)}, more than `memory_limit` = {byte_size(limit)} "
+            "allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
     late, left_out = False, ""
     if kept < len(steps):
-        lacking = _lacking(needs.cost(len(steps), size), limit=limit, most_work=most_work)
+        lacking = _lacking(cost(len(steps), size), limit=limit, most_work=most_work)
         late = lacking is None
         why = lacking or f"there is time for in the {seconds:.0f} seconds of its `budget`"
         left_out = f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}."
-    if way in smaller and not late:
+    if least and not late:
         late = seconds < math.inf
         left_out = left_out or f"decoding has no room or time for gradients of {num_params} numbers."
         left_out += f" Gradients are projected to {way} numbers."
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
-    return DecodePlan(
-        [used] if full else [[step] for step in used],
-        _epochs(trace, used) if shuffled else None,
-        way,
-        cost.by_rows,
-        cost.background,
-        cost.work,
-        cost.making,
-        cost.memory,
-        late,
-        left_out,
-        needs.seconds(kept, cost),
-    )
-
-
-def _fitting(
-    needs: _Needs,
-    ways: Sequence[int | None],
-    smaller: Sequence[int],
-    steps: int,
-    num_params: int,
-    limit: int,
-    most_work: float,
-    seconds: float,
-) -> tuple[int | None, int, _Cost]:
-    """The first way that fits, with how many steps, at which cost; the last one tried, if none does. Where not even one
-    step has room or time, it is projected as far as it takes, to the `smaller` sizes."""
-    for way in (*ways, *smaller):
-        for kept in range(steps, 0, -1):
-            cost = needs.cost(kept, way or num_params)
-            if cost.memory <= limit and needs.in_time(kept, cost, most_work, seconds):
-                break
-        # One step whose algebra takes longer than there is time for is projected, too.
-        soon = kept > 1 or needs.speed.seconds(records=0.0, work=cost.work) <= seconds
-        few = way not in smaller or cost.work <= most_work or way == smaller[-1]
-        if cost.memory <= limit and soon and few and (kept == steps or way == ways[-1] or way in smaller):
-            break
-    return way, kept, cost
+    sums = [used] if full else [[step] for step in used]
+    return DecodePlan(sums, _epochs(trace, used) if shuffled else None, way, found, late, left_out)
 
 
 def _all_full(trace: Trace, steps: list[Step]) -> bool:
@@ -202,7 +228,7 @@ def _all_full(trace: Trace, steps: list[Step]) -> bool:
     return not sampled or all(nominal_size(trace, step) >= trace.header.dataset_size for step in steps)
 
 
-def _lacking(whole: _Cost, *, limit: int, most_work: float) -> str | None:
+def _lacking(whole: Cost, *, limit: int, most_work: float) -> str | None:
     """Why not all steps are decoded; None: for lack of time."""
     if whole.memory > limit:
         return f"`memory_limit` = {byte_size(limit)} has room for"
@@ -218,61 +244,6 @@ def _ways(trace: Trace, steps: list[Step], *, full: bool, candidates: int, num_p
     batch = max(nominal_size(trace, step) for step in steps)
     enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
     return [None, enough] if 4 * enough <= 3 * min(candidates, num_params) else [None]
-
-
-class _Needs(NamedTuple):
-    """What decoding needs, by the number of steps and the size of a gradient."""
-
-    candidates: int
-    background: int
-    full: bool
-    speed: Speed
-
-    def cost(self, steps: int, size: int) -> _Cost:
-        """The cost of so many steps with gradients of this size; full batches are stacked."""
-        sums, dims = (1, steps * size) if self.full else (steps, size)
-        return _cost(self.candidates, self.background, dims, sums)
-
-    def in_time(self, steps: int, cost: _Cost, most_work: float, seconds: float) -> bool:
-        """Whether so many steps take no more operations and no more time, at this speed."""
-        return cost.work <= most_work and self.seconds(steps, cost) <= seconds
-
-    def seconds(self, steps: int, cost: _Cost) -> float:
-        """The time that so many steps take."""
-        records = self.candidates + cost.background
-        taken = self.speed.seconds(records=steps * records, work=cost.work)
-        if cost.by_rows:
-            return taken + steps * records * self.speed.row
-        # Inner products of large models take far less than those of all entries.
-        pair = cost.products / self.speed.rate
-        return taken - pair + (pair if self.speed.pair is None else steps * records**2 * self.speed.pair)
-
-
-class _Cost(NamedTuple):
-    by_rows: bool
-    background: int
-    work: float
-    making: float
-    memory: int
-    products: float  # operations of the inner products, a part of `making`
-
-
-def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
-    """The cost of so many sums: the cheaper form, the background that it uses, operations and bytes."""
-    c = candidates
-    by_rows = dims <= max(c, min(background, _ROWS))
-    m = min(background, _ROWS if by_rows else _PRODUCTS)
-    products = 0.0 if by_rows else 2.0 * (c + m) ** 2 * dims
-    if by_rows:
-        make = 2.0 * m * dims**2 + _EIGEN * dims**3 if m else 0.0
-        solve = min(2.0 * c * dims**2 + dims**3 / 3.0, 2.0 / 3.0 * c**3 + 2.0 * c**2 * dims)
-        kept, working = c * dims, m * dims + 2 * c * dims + (2 * dims**2 if m else 0)
-    else:
-        make = products + _EIGEN * m**3 + 2.0 * c * m**2
-        solve = 2.0 / 3.0 * c**3 + 2.0 * c**2 * m
-        kept, working = c * (c + m), (c + m) ** 2 + c**2
-    work, memory = sums * (make + _SWEEPS * solve), _FLOAT * (sums * kept + working)
-    return _Cost(by_rows, m, work, sums * make, memory, sums * products)
 
 
 def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
@@ -313,7 +284,7 @@ class SumWork(StripWork):
 
     @classmethod
     def of(cls, gradients: PerExampleGradients, who: AttackedRecords, chosen: DecodePlan) -> SumWork:
-        return cls(gradients, (who.candidates, who.background), chosen.projection, chosen.by_rows)
+        return cls(gradients, (who.candidates, who.background), chosen.projection, chosen.cost.by_rows)
 
     def compute(self, job: Any) -> Any:
         return self.made(job) if isinstance(job, SumJob) else super().compute(job)
@@ -335,19 +306,18 @@ class SumWork(StripWork):
     def _rows(self, steps: Sequence[Step], done: Callable[[int], Any]) -> tuple[Array, Array, Array]:
         size = self.gradients.num_params
         way = None if self.projection is None else Projection(size, self.projection)
-        width = size if way is None else way.dims
+        width = self.projection or size
         records = [np.empty((len(part), len(steps) * width)) for part in self.sets]
         total = np.empty(len(steps) * width)
-        scale = None if way is None else torch.from_numpy(1.0 / way.row_norms)
         for number, step in enumerate(steps):
             here = self.gradients.at(step.parameters)
             columns = slice(number * width, (number + 1) * width)
             for examples, rows in zip(self.sets, records, strict=True):
-                _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
+                write_rows(here, examples, torch.from_numpy(rows)[:, columns], way)
             mine = records[0][:, columns]
             unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
             flat = torch.from_numpy(_total(step).array())
-            total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
+            total[columns] = (flat if way is None else way.scaled(flat)).numpy() / unit
             for rows in records:
                 rows[:, columns] /= unit
             done(1)
@@ -356,26 +326,17 @@ class SumWork(StripWork):
     def _products(
         self, steps: Sequence[Step], done: Callable[[int], Any], parts: Store, runner: StripRunner | None
     ) -> Array:
-        count, several, name = len(self.sets[0]), len(steps) > 1, f"products-{len(self.sets[1])}"
-        kept = parts.get(name) if several else None
-        products: Array | None = None if kept is None else kept.arrays["products"]
-        ready = 0 if kept is None else int(kept.fields["ready"])
-        if ready > len(steps):
-            products, ready = None, 0
-        if ready:
-            done(ready)
-        saved = time.monotonic()
-        rest = steps[ready:]
-        each = products_of_steps(self, len(rest), lambda i: WholeJob(rest[i], _factor(rest[i])), runner)
-        for number, (step, found) in enumerate(zip(rest, each, strict=True), ready + 1):
-            unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * self.gradients.num_params))
-            found /= unit**2
-            products = found if products is None else np.add(products, found, out=products)
-            if several and time.monotonic() - saved > _KEEP_AFTER:
-                parts.put(name, {"products": products}, {"ready": number})
-                saved = time.monotonic()
-            done(1)
-        assert products is not None
+        count, told, products = len(self.sets[0]), 0, np.empty(0)
+
+        def unit(number: int, found: Array) -> float:
+            typical = float(np.trace(found[:count, :count])) / (count * self.gradients.num_params)
+            return _unit(steps[number].info, typical)
+
+        job = lambda i: WholeJob(steps[i], _factor(steps[i]))  # noqa: E731
+        name = f"products-{len(self.sets[1])}"
+        for ready, found in running_products(self, len(steps), job, runner, parts, name, unit):
+            done(ready - told)
+            told, products = ready, found
         return products
 
 
@@ -429,21 +390,9 @@ def published_sums(
         yield made
 
 
-def _fill(
-    here: PerExampleGradients, examples: Examples, out: torch.Tensor, way: Projection | None, scale: torch.Tensor | None
-) -> None:
-    if way is None or scale is None:
-        here.rows(examples, out=out)
-        return
-    first = 0
-    for chunk in here.chunks(examples):
-        out[first : first + len(chunk)] = way(chunk).to(out) * scale
-        first += len(chunk)
-
-
 def _amount(shared: SumWork, chosen: DecodePlan) -> tuple[int, float]:
     """How many whole steps can be pieces, and operations in all."""
-    operations = chosen.work + 6.0 * shared.gradients.num_params * shared.total * chosen.steps
+    operations = chosen.cost.work + 6.0 * shared.gradients.num_params * shared.total * chosen.steps
     return max(len(chosen.sums), chosen.steps), operations
 
 
@@ -634,32 +583,29 @@ class Decode(StepAttack):
         speed = Speed.measured(attempt.gradients, attempt.steps[0], who.candidates)
         chosen, who = self._chosen(attempt, *(self._time(attempt, work) if work.budget.limited else (speed, math.inf)))
         if work.budget.limited:
-            check_time(self.name, chosen.seconds, work.budget)
+            check_time(self.name, sum(chosen.cost.seconds(speed)), work.budget)
         shared = SumWork.of(attempt.gradients, who, chosen)
         several, steps, records = len(chosen.sums) > 1, chosen.steps, shared.total
-        pass_by = speed.record * records * steps
-        piece, pieces, each = "step", 0, 0.0
-        alone = speed.seconds(records=records * steps, work=chosen.work)
-        width = records if not chosen.by_rows else chosen.projection or shared.gradients.num_params
+        made, axes, sweeps = chosen.cost.seconds(speed)
+        piece, pieces, each, alone = "step", 0, 0.0, made + axes + sweeps
+        width = records if not chosen.cost.by_rows else chosen.projection or shared.gradients.num_params
         matrix = _FLOAT * records * width
-        if (several or not chosen.by_rows) and worth_sharing(shared, *_amount(shared, chosen)):
+        if (several or not chosen.cost.by_rows) and worth_sharing(shared, *_amount(shared, chosen)):
             piece, pieces = ("step", len(chosen.sums)) if several else shared_pieces(shared, steps)
-            made = pass_by + (chosen.making / speed.rate if several else 0.0)
-            each, alone = made / pieces, alone - made
+            each = (made + (axes if several else 0.0)) / pieces
+            alone -= each * pieces
         back = matrix if piece == "step" else matrix * steps // (2 * pieces)
-        held = gradient_bytes(attempt.gradients, who.candidates, records, not chosen.by_rows)
-        vectors = 2 * attempt.steps[0].parameters.nbytes
-        return WorkPlan(
+        return shared.forecast(
+            attempt.steps[0],
+            not chosen.cost.by_rows,
+            back=back,
+            busy=2 * back,
+            here=max(chosen.cost.memory, 2 * back),
             piece=piece,
             pieces=pieces,
-            records=records,
             steps=steps,
             each=each,
             alone=alone,
-            memory=held + 2 * back if pieces else 0,
-            memory_here=held + max(chosen.memory, 2 * back),
-            once=example_bytes(*shared.sets) + vectors // 2,
-            moved=vectors + back,
             left_out=chosen.left_out,
         )
 
@@ -677,8 +623,8 @@ class Decode(StepAttack):
             speed=speed,
             seconds=seconds,
         )
-        if len(who.background) > chosen.background:
-            few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
+        if len(who.background) > chosen.cost.background:
+            few = np.random.default_rng(0).permutation(len(who.background))[: chosen.cost.background]
             who = who._replace(background=who.background[np.sort(few)])
         return chosen, who
 
@@ -687,14 +633,14 @@ class Decode(StepAttack):
         speed, seconds = self._time(attempt, work)
         chosen, who = self._chosen(attempt, speed, seconds)
         if work.budget.limited:
-            check_time(self.name, chosen.seconds, work.budget)
+            check_time(self.name, sum(chosen.cost.seconds(speed)), work.budget)
         # Decoding counts as much as the gradients.
         records = len(who.candidates) + len(who.background)
         counted = Counted(work, chosen.steps, records, rest=chosen.steps)
         sums: list[PublishedSum] = []
         longest, before = 0.0, time.monotonic()
         heard = gradients.heard(counted.records)
-        workers = None if chosen.by_rows and len(chosen.sums) == 1 else work.workers
+        workers = None if chosen.cost.by_rows and len(chosen.sums) == 1 else work.workers
         shared = SumWork.of(gradients, who, chosen)
         with strip_runner(shared, workers, *_amount(shared, chosen)) as runner:
             for made in published_sums(heard, trace, who, chosen, counted.ready, work.parts, runner):

@@ -186,11 +186,10 @@ class _AtOptimum(Attack):
         scores = found.log_odds
         parts: dict[str, Any] = {"facts": {"distance": found.distance, "at_optimum": found.at_optimum}}
         if found.glir is not None:
-            played = found.glir.prediction is not None  # else they would rest on the model
-            parts["p_values"] = found.glir.p_values if played else None
-            if found.glir.prediction is not None and found.at_optimum and not found.fitted:
-                parts["prediction"] = found.glir.prediction.expected()
-            parts["facts"] |= {"rank": found.glir.ranks[0], "cutoff": found.glir.cutoff, "ridge": found.glir.ridge}
+            parts["p_values"] = found.glir.p_values
+            if found.at_optimum and not found.fitted:
+                parts["prediction"] = found.glir.prediction
+            parts["facts"] |= {"rank": found.glir.rank, "cutoff": found.glir.cutoff, "ridge": found.glir.ridge}
             parts["facts"]["background"] = len(who.background)
         if found.decoded is not None:
             parts["facts"] |= {

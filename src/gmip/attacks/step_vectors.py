@@ -1,7 +1,7 @@
 """The vectors of a recorded step (or several) that an attack compares, found by the cheapest exact way.
 
-Three routes: the gradients themselves, an isometric copy of them made of their inner products (gram), or a random
-projection to few dimensions. Of more records than any of them has room for, a sketch streams.
+They are rows (the gradients themselves, or a random projection of them) or an isometric copy made of their inner
+products. Of more records than there is room for, a sketch streams.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeGuard
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -25,17 +26,16 @@ from gmip.attacks.attack import nominal_size
 from gmip.attacks.ghost import Piece
 from gmip.attacks.glir.step_fits import Sketch
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.work import as_bytes
+from gmip.attacks.work import WorkPlan
 from gmip.errors import InvalidArgument, warn
 from gmip.parallel import JobRunner, Workers, job_runner
 from gmip.stats.covariance import Scatter
 from gmip.stats.flat import Flat
+from gmip.store import Store
 from gmip.tasks import Examples
 from gmip.tasks.inputs import named
 from gmip.trace import Step, Trace
 
-Route = Literal["materialise", "gram", "projection", "sketch"]
-ROUTES: tuple[Route, ...] = ("materialise", "gram", "projection")
 _FLOAT: Final = 8  # bytes
 _WORKING: Final = 4  # 1/4 of the limit is for what passes by
 _LEAST: Final = 8  # and 1/8 for what is held, however large a matrix of inner products is
@@ -45,6 +45,7 @@ _PASSING: Final = 4  # 1/4 of the room for gradients is for those that pass by t
 _MARKS: Final = 2  # records for each direction of a sketch
 _FEWEST_MARKS: Final = 400
 _POWERS: Final = 2  # of the covariance, in the range finder
+_KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPACK works in, and the result
 
 _Block = tuple[slice, list[Piece]]
@@ -74,17 +75,12 @@ class StepVectors(NamedTuple):
     background, candidates, mean : shapes (m, D'), (c, D'), (D',).
     extra_dims : dimensions of the space of gradients in which none of these vectors has a component, and which have no
         coordinate: D' + extra_dims is the number of (stacked) parameters, or of dimensions projected to.
-    route : how they were computed. "materialise": the entries of the gradients, step after step. "gram": coordinates in
-        the span of all vectors, with the same inner products. "projection": projected, step by step, and scaled so that
-        noise of some standard deviation on every entry of a gradient is noise of the same on every coordinate.
-        "sketch": by `sketched`.
     """
 
     background: NDArray[np.float64]
     candidates: NDArray[np.float64]
     mean: NDArray[np.float64]
     extra_dims: int
-    route: Route
 
 
 def collect(
@@ -95,47 +91,61 @@ def collect(
     *,
     projection: int | None = None,
     seed: int = 0,
-    memory_limit: float | str | None = None,
-    route: Route | None = None,
+    by_rows: bool | None = None,
 ) -> StepVectors:
     """The vectors of a step, or, for several steps, those of all of them stacked into one.
 
     Parameters
     ----------
     gradients : of the model of the run; where in parameter space it stands does not matter.
-    projection : project the gradients of each step to this many dimensions, at random, by `seed`.
-    memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
-    route : None takes "projection" if it is asked for, "gram" where there are more (stacked) parameters than vectors,
-        "materialise" otherwise, and the other of these two where only that fits into memory_limit.
+    projection : project the gradients of each step to this many dimensions, at random, by `seed`, and scale them so
+        that noise of some standard deviation on every entry is noise of the same on every coordinate.
+    by_rows : as entries of the gradients, step after step; False: in the span of all vectors, by their inner products.
+        None: as `held_by_rows` says.
     """
     several = list(steps) if isinstance(steps, Sequence) else [steps]
-    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    if projection is not None:
-        projection = check.count("projection", projection)
     sizes = len(background), len(candidates), len(several)
-    chosen = route_for(gradients, *sizes, projection=projection, memory_limit=limit, route=route)
-    if chosen == "gram":
-        total = inner_products(gradients, several, background, candidates, memory_limit=limit)
+    if not held_by_rows(gradients, *sizes, projection=projection, asked=by_rows):
+        total = inner_products(gradients, several, background, candidates)
         points, m = compress(total), len(background)
-        extra = len(several) * gradients.num_params - points.shape[1]
-        return StepVectors(points[:m], points[m:-1], points[-1], extra, "gram")
-    means = [_vector(step.gradient, gradients.num_params).array() for step in several]
-    gradients = gradients.within(limit // _WORKING)
-    project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
-    return _by_rows(gradients, several, means, background, candidates, project)
+        return StepVectors(points[:m], points[m:-1], points[-1], len(several) * gradients.num_params - points.shape[1])
+    project = None if projection is None else Projection(gradients.num_params, projection, seed=seed)
+    width = projection or gradients.num_params
+    parts = [torch.empty(len(group), len(several) * width, dtype=torch.float64) for group in (background, candidates)]
+    mean = torch.empty(len(several) * width, dtype=torch.float64)
+    for i, step in enumerate(several):
+        here = gradients.at(step.parameters).within(gradients.memory_limit // _WORKING)
+        columns = slice(i * width, (i + 1) * width)
+        published = torch.from_numpy(_vector(step.gradient, gradients.num_params).array())
+        mean[columns] = published if project is None else project.scaled(published)
+        for group, part in zip((background, candidates), parts, strict=True):
+            write_rows(here, group, part[:, columns], project)
+    return StepVectors(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0)
 
 
-def route_for(
+def write_rows(gradients: PerExampleGradients, examples: Examples, out: Tensor, project: Projection | None) -> None:
+    """Writes the gradients of the examples into the rows of `out`, projected if asked."""
+    if project is None:
+        gradients.rows(examples, out=out)
+        return
+    first = 0
+    for chunk in gradients.chunks(examples):
+        out[first : first + len(chunk)] = project.scaled(chunk).to(out)
+        first += len(chunk)
+        del chunk  # before the next one is made
+
+
+def held_by_rows(
     gradients: PerExampleGradients,
     background: int,
     candidates: int,
     steps: int,
     *,
     projection: int | None = None,
-    memory_limit: float | str | None = None,
-    route: Route | None = None,
-) -> Route:
-    """The route that `collect` takes for so many examples and steps."""
+    asked: bool | None = None,
+) -> bool:
+    """Whether so many vectors are best held as they are (or projected), and not by their inner products, of which there
+    are fewer where there are more (stacked) parameters than vectors. Raises where there is no room."""
     counts = {"steps": steps, "background examples": background, "candidates": candidates}
     if absent := [what for what, count in counts.items() if not count]:
         raise InvalidArgument(
@@ -143,80 +153,33 @@ def route_for(
             remedy="pass at least one of each (background is what is neither member nor candidate: audit fewer "
             "`candidates`, or give the task a `background`)",
         )
-    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    vectors, size = background + candidates + 1, steps * gradients.num_params
-    chosen, least = _route(vectors, size, steps, projection, limit, route)
-    if chosen is None:
+    needed = _bytes_of(gradients, background + candidates, steps, projection)
+    needed = needed if asked is None else {asked: needed[asked]}
+    limit = gradients.memory_limit
+    fitting = [form for form, size in needed.items() if size <= limit - limit // _WORKING]
+    if not fitting:
         ways = "fewer dimensions in `projection`" if projection is not None else "`projection` = 2048, say"
         raise InvalidArgument(
-            f"{vectors - 1} examples with {size} parameters need {byte_size(least)}, more than `memory_limit` = "
-            f"{byte_size(limit)} allows",
+            f"{background + candidates} examples with {steps * gradients.num_params} parameters need "
+            f"{byte_size(min(needed.values()))}, more than `memory_limit` = {byte_size(limit)} allows",
             remedy=f"raise it, or pass fewer background examples, or {ways}",
         )
-    return chosen
+    return fitting[0]
 
 
 def has_room(gradients: PerExampleGradients, records: int, steps: int, projection: int | None = None) -> bool:
     """Whether the vectors of so many records fit into memory as they are, or projected, or their inner products."""
-    size, limit = steps * gradients.num_params, gradients.memory_limit
-    return _route(records + 1, size, steps, projection, limit, None)[0] is not None
+    limit = gradients.memory_limit
+    return min(_bytes_of(gradients, records, steps, projection).values()) <= limit - limit // _WORKING
 
 
-def _route(
-    vectors: int, size: int, steps: int, projection: int | None, limit: int, asked: Route | None
-) -> tuple[Route | None, int]:
-    """The route, if one fits, and the bytes that the smallest needs."""
-    if asked is not None:
-        check.one_of("route", asked, ROUTES)
-    if asked is not None and (asked == "projection") != (projection is not None):
-        raise InvalidArgument(
-            f"does not fit `projection` = {projection}",
-            argument="route",
-            value=asked,
-            remedy="give a number of dimensions with route 'projection', and only with it",
-        )
-    needed: dict[Route, int] = {
-        "gram": _GRAM_COPIES * _FLOAT * vectors**2,
-        "materialise": _FLOAT * vectors * size,
-        "projection": _FLOAT * vectors * steps * (projection or 0),
-    }
-    order: tuple[Route, ...] = ("gram", "materialise") if size > vectors else ("materialise", "gram")
-    if asked is not None:
-        order = (asked,)
-    elif projection is not None:
-        order = ("projection",)
-    room = limit - limit // _WORKING
-    return next((r for r in order if needed[r] <= room), None), min(needed[r] for r in order)
-
-
-def _by_rows(
-    gradients: PerExampleGradients,
-    steps: Sequence[Published],
-    means: Sequence[NDArray[np.float64]],
-    background: Examples,
-    candidates: Examples,
-    project: Projection | None,
-) -> StepVectors:
-    width = gradients.num_params if project is None else project.dims
-    parts = [torch.empty(len(group), len(steps) * width, dtype=torch.float64) for group in (background, candidates)]
-    rescale = None if project is None else torch.from_numpy(1.0 / project.row_norms)
-    mean = torch.empty(len(steps) * width, dtype=torch.float64)
-    for i, step in enumerate(steps):
-        here = gradients.at(step.parameters)
-        columns = slice(i * width, (i + 1) * width)
-        published = torch.from_numpy(means[i])
-        mean[columns] = published if project is None or rescale is None else project(published) * rescale
-        for group, part in zip((background, candidates), parts, strict=True):
-            if project is None or rescale is None:
-                here.rows(group, out=part[:, columns])
-                continue
-            first = 0
-            for chunk in here.chunks(group):
-                part[first : first + len(chunk), columns] = project(chunk).to(part) * rescale
-                first += len(chunk)
-                del chunk  # before the next one is made
-    route: Route = "materialise" if project is None else "projection"
-    return StepVectors(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
+def _bytes_of(gradients: PerExampleGradients, records: int, steps: int, projection: int | None) -> dict[bool, int]:
+    """Bytes of so many records and a mean by rows, and not by rows, the better form first."""
+    vectors, size = records + 1, steps * (projection or gradients.num_params)
+    rows, products = _FLOAT * vectors * size, _GRAM_COPIES * _FLOAT * vectors**2
+    if projection is not None:
+        return {True: rows}
+    return {False: products, True: rows} if size > vectors else {True: rows, False: products}
 
 
 def sketched(
@@ -274,7 +237,7 @@ def sketched(
         centre=centre.numpy(),
         dims=len(steps) * (width - rank),
     )
-    return StepVectors(along.numpy(), asked.numpy(), mean[0].numpy(), 0, "sketch"), sketch
+    return StepVectors(along.numpy(), asked.numpy(), mean[0].numpy(), 0), sketch
 
 
 def _streamed(
@@ -316,9 +279,7 @@ class _Directions(NamedTuple):
 
     def moved(self, rows: Tensor) -> Tensor:
         """Projected."""
-        if self.project is None:
-            return rows
-        return self.project(rows) * torch.from_numpy(1.0 / self.project.row_norms).to(rows)
+        return rows if self.project is None else self.project.scaled(rows)
 
     def found(
         self, gradients: PerExampleGradients, marks: Examples, rank: int, rng: np.random.Generator
@@ -366,19 +327,16 @@ def inner_products(
     steps: Sequence[Published],
     background: Examples,
     candidates: Examples,
-    *,
-    memory_limit: float | str | None = None,
 ) -> NDArray[np.float64]:
     """All inner products of background, candidates and published mean, in this order, summed over the steps.
 
     They are of double precision.
     """
-    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     size = len(background) + len(candidates) + 1
     total = np.zeros((size, size))
     for step in steps:
         mean = _vector(step.gradient, gradients.num_params)
-        total += gram(gradients.at(step.parameters).within(limit), (background, candidates), [mean])
+        total += gram(gradients.at(step.parameters), (background, candidates), [mean])
     return total
 
 
@@ -395,6 +353,35 @@ def products_of_steps(
         return
     for number in range(count):
         yield work.products(job(number), runner)
+
+
+def running_products(
+    work: StripWork,
+    count: int,
+    job: Callable[[int], WholeJob],
+    runner: StripRunner | None,
+    parts: Store,
+    name: str,
+    unit: Callable[[int, NDArray[np.float64]], float] | None = None,
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """(how many steps, the sum of their matrices), step by step; each as in `products_of_steps`.
+
+    parts, name : where the sum is kept now and then; what an earlier attempt has kept comes first. unit : of the
+        vectors of step number i, by its matrix.
+    """
+    total, done, kept = np.empty(0), 0, parts.get(name)
+    if kept is not None and len(kept.arrays["total"]) == work.total + 1 and 0 < kept.fields["done"] <= count:
+        total, done = kept.arrays["total"], kept.fields["done"]
+        yield done, total
+    saved, first = time.monotonic(), done
+    for found in products_of_steps(work, count - first, lambda i: job(first + i), runner):
+        if unit is not None:
+            found /= unit(done, found) ** 2
+        total, done = np.add(total, found, out=total) if done else found, done + 1
+        if done < count and time.monotonic() - saved > _KEEP_AFTER:
+            parts.put(name, {"total": total}, {"done": done})
+            saved = time.monotonic()
+        yield done, total
 
 
 def _vector(given: NDArray[Any] | Flat, d: int) -> Flat:
@@ -416,7 +403,6 @@ def gram(
     examples: Examples | Sequence[Examples],
     vectors: ArrayLike | Sequence[Flat] | None = None,
     *,
-    memory_limit: float | str | None = None,
     precision: torch.dtype = torch.float64,
     runner: StripRunner | None = None,
 ) -> NDArray[np.float64]:
@@ -426,7 +412,6 @@ def gram(
     ----------
     gradients : at the parameters of one step. For several steps jointly, add their matrices.
     vectors : flat vectors of shape (d,) or (s, d), or s `Flat`s, such as published means; P = number of examples + s.
-    memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
     precision : of the products.
     runner : of `strip_runner` for the same gradients, examples and precision; None: this process.
 
@@ -434,10 +419,11 @@ def gram(
     ----------
     A linear layer has only its inputs and the errors sent back to it held, never its gradients; other layers, and
     linear layers that see long sequences, have their gradients held. Sums are float64. Examples whose gradients do not
-    fit into memory_limit are computed again for every block of others that does; the result is the same up to rounding.
+    fit into the memory limit of `gradients` are computed again for every block of others that does; the result is the
+    same up to rounding.
     With a runner the strips follow from the number of examples alone: any number of workers gives the same bits.
     """
-    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
+    limit = gradients.memory_limit
     sets = [examples] if isinstance(examples, Examples) else list(examples)
     total = sum(map(len, sets))
     flat = _vectors(vectors, gradients.num_params)
@@ -660,6 +646,27 @@ class StripWork:
         _fill(strip, here, self.sets, job.vectors, job.start, room=room, precision=self.precision)
         return strip.numpy()
 
+    def forecast(self, step: Step, by_products: bool, *, back: int, busy: int, here: int, **what: Any) -> WorkPlan:
+        """What is going to be done.
+
+        back, busy, here : bytes that a piece brings back, and that a worker and the asking process hold beside
+            gradients. what : the rest of the plan.
+        """
+        plan, item = self.gradients.plan(max(self.sets, key=len)), self.gradients.dtype.itemsize
+        limit, vectors = self.gradients.memory_limit, 2 * step.parameters.nbytes
+        held = min(limit // _WORKING, _AT_ONCE, self.total * item * (plan.kept + plan.working))
+        if by_products:
+            held += min(limit - limit // _WORKING, self.total * item * plan.kept)
+        data = sum(t.nbytes for one in self.sets for t in (*named(one.inputs).values(), one.targets))
+        return WorkPlan(
+            records=self.total,
+            memory=held + busy if what["pieces"] else 0,
+            memory_here=held + here,
+            once=data + vectors // 2,
+            moved=vectors + back,
+            **what,
+        )
+
 
 StripRunner = JobRunner[Any, Any]
 
@@ -686,19 +693,6 @@ def shared_pieces(work: StripWork, steps: int) -> tuple[str, int]:
     """What the pieces of so many steps are called whose matrices are added up, and how many there are."""
     strips = len(_strips_of(work.total))
     return ("step", steps) if steps >= strips else ("strip", steps * strips)
-
-
-def gradient_bytes(gradients: PerExampleGradients, examples: Examples, records: int, held: bool = True) -> int:
-    """Memory that the gradients of so many records take, such as these are: what passes by, and what is `held` for
-    inner products, within the limit."""
-    plan, limit, item = gradients.plan(examples), gradients.memory_limit, gradients.dtype.itemsize
-    passing = min(limit // _WORKING, _AT_ONCE, records * item * (plan.kept + plan.working))
-    return passing + (min(limit - limit // _WORKING, records * item * plan.kept) if held else 0)
-
-
-def example_bytes(*sets: Examples) -> int:
-    """What records weigh."""
-    return sum(t.nbytes for one in sets for t in (*named(one.inputs).values(), one.targets))
 
 
 def _strips_of(total: int) -> list[slice]:
@@ -788,6 +782,10 @@ class Projection:
         if rest:
             counts[(np.arange(rest) + self._turns[-1]) % self.dims] += 1.0
         return np.sqrt(counts)
+
+    def scaled(self, vectors: Tensor) -> Tensor:
+        """Rx by the norms of the rows of R: noise of some standard deviation stays noise of the same."""
+        return self(vectors) * torch.from_numpy(1.0 / self.row_norms).to(vectors)
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Rx of one vector, shape (size,), or of each row, shape (n, size), in its precision and on its device."""

@@ -271,6 +271,11 @@ class Speed(NamedTuple):
         # Many records share what multiplying out takes, which is most of the time with a few.
         return cls(record, rate, row, min(pair, 2.0 * size / rate))
 
-    def seconds(self, *, records: float, work: float) -> float:
-        """The time that so many gradients and operations take."""
-        return self.record * records + work / self.rate
+    def rows(self, records: float) -> float:
+        """Seconds for gradients of so many records that are written down."""
+        return (self.record + self.row) * records
+
+    def products(self, records: float, size: int) -> float:
+        """Seconds for all inner products of so many records' gradients of this size."""
+        pair = size / self.rate if self.pair is None else self.pair
+        return self.record * records + pair * records**2

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.step_vectors import collect
+from gmip.attacks.step_vectors import collect, held_by_rows
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples
 from tests.unit.attacks.models import make
@@ -67,11 +67,11 @@ def test_both_routes_give_the_same_likelihood_ratio(kind, steps, clip_norm):
     background, candidates = examples[range(40)], examples[range(40, 60)]
     noise_std = 0.0 if clip_norm is None else 0.01
     trace = published(gradients, candidates[range(10)], steps=steps, noise_std=noise_std)
-    full = collect(gradients, trace, background, candidates, route="materialise")
-    dual = collect(gradients, trace, background, candidates, route="gram")
+    full = collect(gradients, trace, background, candidates, by_rows=True)
+    dual = collect(gradients, trace, background, candidates, by_rows=False)
     size = steps * gradients.num_params
     assert full.background.shape == (40, size) and full.mean.shape == (size,)
-    assert (full.extra_dims, full.route, dual.route) == (0, "materialise", "gram")
+    assert full.extra_dims == 0
     assert dual.mean.shape[0] + dual.extra_dims == size and dual.mean.shape[0] <= 61
     same_products(dual, full, rtol=1e-9)
     ridge = 1e-3 * full.background.var(0).mean()
@@ -80,11 +80,11 @@ def test_both_routes_give_the_same_likelihood_ratio(kind, steps, clip_norm):
     # Streamed: a few examples at a time, one block held at a time.
     slow = PerExampleGradients(model, clip_norm=clip_norm, chunk=7)
     least = 5 * 8 * 61**2 * 4 // 3 + 10
-    streamed = collect(slow, trace, background, candidates, route="gram", memory_limit=least)
+    streamed = collect(slow.within(least), trace, background, candidates, by_rows=False)
     same_products(streamed, dual, rtol=1e-9)
     again = llr(streamed, n=10, noise_std=noise_std, ridge=ridge)
     np.testing.assert_allclose(again, scores[1], rtol=1e-6, atol=1e-6 * np.abs(scores[0]).max())
-    same_products(collect(slow, trace, background, candidates, route="materialise"), full, rtol=1e-12)
+    same_products(collect(slow, trace, background, candidates, by_rows=True), full, rtol=1e-12)
 
 
 def test_joint_materialised_columns_are_those_of_the_steps():
@@ -92,10 +92,10 @@ def test_joint_materialised_columns_are_those_of_the_steps():
     gradients = PerExampleGradients(model, dtype=torch.float32)
     background, candidates = examples[range(150)], examples[range(150, 200)]
     trace = published(gradients, candidates, steps=2)
-    joint = collect(gradients, trace, background, candidates, route="materialise")
+    joint = collect(gradients, trace, background, candidates, by_rows=True)
     for i, step in enumerate(trace):
         one = collect(gradients, step, background, candidates)
-        assert one.route == "materialise"  # 132 parameters, 201 vectors
+        assert one.extra_dims == 0  # 132 parameters, 201 vectors
         columns = slice(i * 132, (i + 1) * 132)
         np.testing.assert_array_equal(joint.background[:, columns], one.background)
         np.testing.assert_array_equal(joint.candidates[:, columns], one.candidates)
@@ -103,24 +103,18 @@ def test_joint_materialised_columns_are_those_of_the_steps():
     assert joint.background.dtype == np.float64
 
 
-def test_the_route_follows_from_the_sizes():
-    model, examples = make("three layers", 200)
-    gradients = PerExampleGradients(model)
-    trace = published(gradients, examples, steps=2)
-
-    def route(m, steps, **options):
-        return collect(gradients, trace[:steps], examples[range(m)], examples[range(5)], **options).route
-
-    assert route(200, 1) == "materialise"
-    assert route(200, 2) == "gram"
-    assert route(50, 1) == "gram"
-    assert route(200, 2, projection=16) == "projection"
-    # 206 vectors: the Gram route needs 5 * 8 * 206^2 bytes, the other 8 * 206 * 264.
-    assert route(200, 2, memory_limit=4 * 8 * 206 * 264 / 3 + 10) == "materialise"
+def test_the_form_follows_from_the_sizes():
+    gradients = PerExampleGradients(make("three layers", 1)[0])  # 132 parameters
+    assert held_by_rows(gradients, 200, 5, 1)
+    assert not held_by_rows(gradients, 200, 5, 2)
+    assert not held_by_rows(gradients, 50, 5, 1)
+    assert held_by_rows(gradients, 200, 5, 2, projection=16)
+    # 206 vectors: inner products need 5 * 8 * 206^2 bytes, rows 8 * 206 * 264.
+    assert held_by_rows(gradients.within(4 * 8 * 206 * 264 / 3 + 10), 200, 5, 2)
     with pytest.raises(InvalidArgument, match=r"205 examples with 264 parameters need 425 KiB, .* projection = 2048"):
-        route(200, 2, memory_limit="500 KiB")
+        held_by_rows(gradients.within("500 KiB"), 200, 5, 2)
     with pytest.raises(InvalidArgument, match=r"need 1\.62 MiB"):
-        route(200, 2, route="gram", memory_limit="1 MiB")
+        held_by_rows(gradients.within("1 MiB"), 200, 5, 2, asked=False)
 
 
 def test_projection_is_the_same_for_all_and_keeps_noise_as_it_was():
@@ -166,7 +160,7 @@ def test_projection_of_a_million_parameters_keeps_the_ranking(capsys):
     assert gradients.num_params > 1_000_000
     exact = collect(gradients, Published(parameters, mean), background, candidates)
     projected = collect(gradients, Published(parameters, mean), background, candidates, projection=2048)
-    assert (exact.route, projected.route) == ("gram", "projection")
+    assert exact.extra_dims > 1_000_000 and projected.extra_dims == 0
     scores, sizes = [], []
     for found in (exact, projected):
         mu = found.background.mean(0)
@@ -194,11 +188,3 @@ def test_bad_arguments_get_a_sentence():
         collect(gradients, Published(step.parameters, np.zeros(3)), examples, examples)
     with pytest.raises(InvalidArgument, match="gradient of a step is not finite"):
         collect(gradients, Published(step.parameters, np.full(27, np.nan)), examples, examples)
-    with pytest.raises(InvalidArgument, match="route = 'gram' does not fit projection = 5"):
-        collect(gradients, step, examples, examples, projection=5, route="gram")
-    with pytest.raises(InvalidArgument, match="route = 'projection' does not fit projection = None"):
-        collect(gradients, step, examples, examples, route="projection")
-    with pytest.raises(InvalidArgument, match="route = 'dual' is not known"):
-        collect(gradients, step, examples, examples, route="dual")
-    with pytest.raises(InvalidArgument, match=r"projection = 2.5 must be a whole number"):
-        collect(gradients, step, examples, examples, projection=2.5)

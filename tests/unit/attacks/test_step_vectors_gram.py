@@ -31,7 +31,7 @@ def test_same_as_products_of_the_gradients(kind):
     assert relative(gram(gradients, sets, vectors), every @ every.T) < 1e-12
     assert relative(gram(gradients, examples), rows @ rows.T) < 1e-12
     # Nothing fits: one example is held at a time, and the others pass by.
-    streamed = gram(PerExampleGradients(model, chunk=1), sets, vectors, memory_limit=1000)
+    streamed = gram(PerExampleGradients(model, chunk=1, memory_limit=1000), sets, vectors)
     assert relative(streamed, every @ every.T) < 1e-12
     np.testing.assert_array_equal(streamed, streamed.T)
 
@@ -75,7 +75,7 @@ def test_layers_whose_gradients_are_never_held(monkeypatch, kind, clip_norm):
         assert relative(gram(gradients, sets, vectors), every @ every.T) < 1e-12
         assert (
             relative(
-                gram(PerExampleGradients(model, clip_norm=clip_norm, chunk=1), sets, vectors, memory_limit=4000),
+                gram(PerExampleGradients(model, clip_norm=clip_norm, chunk=1, memory_limit=4000), sets, vectors),
                 every @ every.T,
             )
             < 1e-12

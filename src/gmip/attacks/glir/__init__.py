@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gmip.attacks.glir.scoring import METHODS, GlirOutcome, glir_scores
-from gmip.attacks.glir.selfplay import Play, Prediction, background_needed
+from gmip.attacks.glir.scoring import METHODS, glir_scores
+from gmip.attacks.glir.selfplay import GlirOutcome, Play, background_needed
 from gmip.attacks.glir.step_fits import View, stack
 
-__all__ = ["METHODS", "GlirOutcome", "Play", "Prediction", "View", "background_needed", "glir_scores", "stack"]
+__all__ = ["METHODS", "GlirOutcome", "Play", "View", "background_needed", "glir_scores", "stack"]

@@ -29,30 +29,20 @@ from gmip.attacks.attack import (
     chosen_steps,
     nominal_size,
 )
-from gmip.attacks.glir.scoring import (
-    Background,
-    GlirOutcome,
-    glir_scores,
-    grid_of,
-    scores_by_play,
-    scores_without_play,
-)
-from gmip.attacks.glir.selfplay import Play, PlayedRun, StepFound, background_needed, set_apart
+from gmip.attacks.glir.scoring import Background, glir_scores, grid_of, scores_without_play
+from gmip.attacks.glir.selfplay import GlirOutcome, Play, PlayedRun, StepFound, background_needed, set_apart
 from gmip.attacks.glir.step_fits import GramView, Setting, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients, precision_for
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import (
-    Route,
     StepVectors,
     StripRunner,
     StripWork,
     WholeJob,
     collect,
-    example_bytes,
-    gradient_bytes,
     has_room,
-    products_of_steps,
-    route_for,
+    held_by_rows,
+    running_products,
     shared_pieces,
     sketched,
     strip_runner,
@@ -76,7 +66,6 @@ from gmip.vocabulary import RANDOM_SIZES
 _EIGEN: Final = 25.0  # operations of an eigen-decomposition for each entry of a cube, at the speed of a product
 _SCORED: Final = 3000  # records of field and ranks, at most
 _RIDGES: Final = 6  # settings that compete where there are more dimensions than records
-_KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _PROJECTIONS: Final = (8192, 4096, 2048, 1024, 512, 256)
 _FEWEST: Final = 400  # background records that are left in any case
 _DECOYS: Final = 200  # background records to rank candidates among where nothing is played, or a quarter of them
@@ -101,88 +90,73 @@ class GlirPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What an attack on a run costs: seconds and operations a second, as in `Speed`."""
+    """What an attack on a run costs in seconds."""
 
-    record: float
-    rate: float
+    speed: Speed
     params: int
     candidates: int
     listed: bool
-    row: float = 0.0
-    pair: float | None = None
-
-    @classmethod
-    def measured(cls, gradients: PerExampleGradients, step: Step, who: AttackedRecords, *, listed: bool) -> Cost:
-        speed = Speed.measured(gradients, step, who.candidates)
-        sizes = gradients.num_params, len(who.candidates)
-        return cls(speed.record, speed.rate, *sizes, listed, speed.row, speed.pair)
 
     def view(self, plan: GlirPlan) -> float:
-        """Seconds for the gradients of one step and their inner products."""
-        records = plan.background + self.candidates
-        width = self._width(plan)
-        if plan.rank is not None:
-            found = 0 if plan.rank == width else 2 * plan.rank * (records + 8 * _MARKED * plan.rank) * width
-            return (self.record + self.row) * records + found / self.rate
-        if plan.projection is not None or self.params <= records:
-            return (self.record + self.row) * records
-        pair = self.params / self.rate if self.pair is None else self.pair
-        return self.record * records + pair * records**2
+        """For the gradients of one step and their inner products."""
+        records, width = plan.background + self.candidates, plan.projection or self.params
+        if plan.rank is None and plan.projection is None and self.params > records:
+            return self.speed.products(records, self.params)
+        found = 0 if plan.rank in (None, width) else 2 * plan.rank * (records + 8 * _MARKED * plan.rank) * width
+        return self.speed.rows(records) + found / self.speed.rate
 
-    def _width(self, plan: GlirPlan) -> int:
-        return self.params if plan.projection is None else plan.projection
+    def _fitted(self, plan: GlirPlan) -> int:
+        return plan.background + (self.candidates if self.listed else 0)
 
     def algebra(self, plan: GlirPlan, steps: int = 1) -> tuple[float, float]:
-        """Seconds for the fits of a view of so many steps, and for every further setting that competes."""
-        width = steps * (self._width(plan) if plan.rank is None else plan.rank)
-        fitted = plan.background + (self.candidates if self.listed else 0)
-        scored = _SCORED + self.candidates
-        if width >= fitted:
+        """For the fits of a view of so many steps, and for every further setting that competes."""
+        fitted, scored, width = self._fitted(plan), _SCORED + self.candidates, plan.projection or self.params
+        used = steps * (plan.rank or width)
+        if used >= fitted:
             one = fitted**3 * (2.0 / 3.0) + 2.0 * fitted**2 * (0 if self.listed else scored)
         else:
-            one = fitted * width**2 + _EIGEN * width**3 + 2.0 * width**2 * scored
+            one = fitted * used**2 + _EIGEN * used**3 + 2.0 * used**2 * scored
         if plan.rank is not None:
-            one += _SPREADS * scored * steps * self._width(plan)
+            one += _SPREADS * scored * steps * width
         fits = 1.0 if self.listed else 2.0
-        return fits * one / self.rate, (one if width >= fitted else 0.0) / self.rate
-
-    def whole(self, plan: GlirPlan, tuning: int, steps: int) -> float:
-        """Seconds for all steps."""
-        return self.least(plan, tuning) + (steps - tuning) * (self.view(plan) + self.algebra(plan)[0])
-
-    def worth(self, plan: GlirPlan, seconds: float, tuning: int, steps: int) -> float:
-        """What the steps tell for which there is time; 0 if there is none for the least."""
-        more = seconds - self.least(plan, tuning)
-        if more < 0.0:
-            return 0.0
-        used = min(float(steps), tuning + more / (self.view(plan) + self.algebra(plan)[0]))
-        fitted = plan.background + (self.candidates if self.listed else 0)
-        width = float(self._width(plan))
-        if plan.rank is not None:
-            width = plan.rank + _LEFT_OUT * (width - plan.rank)
-        return used * width * fitted / (fitted + width)
+        return fits * one / self.speed.rate, (one if used >= fitted else 0.0) / self.speed.rate
 
     def least(self, plan: GlirPlan, tuning: int) -> float:
-        """Seconds without which there is no answer: the steps that choose the setting."""
+        """For the steps that choose the setting, without which there is no answer."""
         fit, more = self.algebra(plan)
         return tuning * (self.view(plan) + fit + (_RIDGES - 1) * more)
 
+    def steps_in(self, plan: GlirPlan, seconds: float, tuning: int, steps: int) -> float:
+        """For how many of the steps there is time; 0 if there is none for the least."""
+        left = seconds - self.least(plan, tuning)
+        return 0.0 if left < 0.0 else min(float(steps), tuning + left / (self.view(plan) + self.algebra(plan)[0]))
+
+    def best(self, plans: Sequence[GlirPlan], seconds: float, tuning: int, steps: int) -> GlirPlan:
+        """The plan that tells most in the time; the cheapest one, if not even its least part fits.
+
+        What a step tells is taken as k m / (m + k), for k dimensions and a covariance that is estimated from m records:
+        each direction counts, and as many records as directions halve what is known of them.
+        """
+
+        def worth(plan: GlirPlan) -> tuple[float, float]:
+            fitted, width = self._fitted(plan), float(plan.projection or self.params)
+            if plan.rank is not None:
+                width = plan.rank + _LEFT_OUT * (width - plan.rank)
+            told = self.steps_in(plan, seconds, tuning, steps) * width * fitted / (fitted + width)
+            return told, -self.least(plan, tuning)
+
+        return max(plans, key=worth)
+
 
 def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor: int, steps: int) -> GlirPlan:
-    """The plan that is worth most in the time: with less background (not below `floor`), projected, or with fewer of
-    the `steps`; the cheapest one, if not even its least part fits.
-
-    What a step tells is taken as k m / (m + k), for k dimensions and a covariance that is estimated from m records:
-    each direction counts, and as many records as directions halve what is known of them.
-    """
-    if cost.least(plan, tuning) > seconds or cost.whole(plan, tuning, steps) > seconds:
-        sizes = [plan.background]
-        while sizes[-1] > floor:
-            sizes.append(max(floor, int(0.8 * sizes[-1])))
-        widths = [plan.projection, *(dims for dims in _PROJECTIONS if dims < (plan.projection or cost.params))]
-        plans = [GlirPlan(size, width) for size in sizes for width in widths]
-        plan = max(plans, key=lambda one: (cost.worth(one, seconds, tuning, steps), -cost.least(one, tuning)))
-    return plan
+    """The plan, or the best one with less background (not below `floor`), or projected."""
+    if cost.steps_in(plan, seconds, tuning, steps) >= steps:
+        return plan
+    sizes = [plan.background]
+    while sizes[-1] > floor:
+        sizes.append(max(floor, int(0.8 * sizes[-1])))
+    widths = [plan.projection, *(dims for dims in _PROJECTIONS if dims < (plan.projection or cost.params))]
+    return cost.best([GlirPlan(size, width) for size in sizes for width in widths], seconds, tuning, steps)
 
 
 def sketches(
@@ -235,7 +209,7 @@ class StepWork(StripWork):
 
     projection: int | None
     seed: int
-    route: Route
+    by_rows: bool
     run: PlayedRun | None
     single: bool = False
     rank: int | None = None
@@ -248,7 +222,7 @@ class StepWork(StripWork):
     @property
     def by_products(self) -> bool:
         """Whether views are made of inner products, which workers can compute."""
-        return self.route == "gram" and self.run is not None
+        return not self.by_rows and self.rank is None and self.run is not None
 
     def compute(self, job: Any) -> Any:
         if not isinstance(job, StepJob):
@@ -282,7 +256,7 @@ class StepWork(StripWork):
             candidates,
             projection=self.projection,
             seed=self.seed,
-            route=self.route,
+            by_rows=self.by_rows,
         )
         how = steps[0].how | {"extra_dims": found.extra_dims}
         return View(mean=found.mean, candidates=found.candidates, background=found.background, **how)
@@ -363,7 +337,7 @@ class StepSource:
     def _amount(self, listed: bool) -> tuple[int, float]:
         """How many whole steps can be pieces, and operations in all."""
         params, (_, candidates) = self.pieces.gradients.num_params, map(len, self.pieces.sets)
-        cost = Cost(record=6.0 * params, rate=1.0, params=params, candidates=candidates, listed=listed)
+        cost = Cost(Speed(6.0 * params, 1.0), params, candidates, listed)
         operations = len(self.steps) * (cost.view(self.plan) + cost.algebra(self.plan)[0])
         return len(self.steps) if self.apart or self.joint else 1, operations
 
@@ -376,8 +350,7 @@ class StepSource:
         tuning = 1 if self.joint or run is None else min(run.play.tuning_steps, steps)
         used, view, (fit, more) = steps, cost.view(plan), cost.algebra(plan, steps if self.joint else 1)
         if self.work.budget.limited and not self.joint:
-            more_time = max(_PLANNED * self.work.budget.left() - cost.least(plan, tuning), 0.0)
-            used = min(steps, tuning + int(more_time / (view + fit)))
+            used = max(tuning, int(cost.steps_in(plan, _PLANNED * self.work.budget.left(), tuning, steps)))
         tuned = fit + (_RIDGES - 1) * more
         algebra = tuned if self.joint else tuning * tuned + (used - tuning) * fit
         shareable = self.apart or self.pieces.by_products
@@ -390,25 +363,23 @@ class StepSource:
                 pieces *= 1 if self.joint else used
                 each, alone = used * view / pieces, algebra
         matrix, fits = self._matrices(cost.listed)
-        held = gradient_bytes(self.pieces.gradients, self.pieces.sets[1], self.pieces.total, self.pieces.by_products)
         if self.apart:
             back = 8 * (4 * cost.candidates + (0 if run is None else run.spoken)) + (
                 0 if self.pieces.by_products else fits // 4
             )
         else:
             back = matrix // (2 * pieces // used) if piece == "strip" else matrix
-        vectors = 2 * self.steps[0].parameters.nbytes
-        return WorkPlan(
+        return self.pieces.forecast(
+            self.steps[0],
+            self.pieces.by_products,
+            back=back,
+            busy=matrix + fits if self.apart else back,
+            here=3 * matrix + fits if self.joint else tuning * (matrix + fits),
             piece=piece,
             pieces=pieces,
-            records=self.pieces.total,
             steps=used,
             each=each,
             alone=alone,
-            memory=(held + (matrix + fits if self.apart else back)) if pieces else 0,
-            memory_here=held + (3 * matrix + fits if self.joint else tuning * (matrix + fits)),
-            once=example_bytes(*self.pieces.sets) + vectors // 2,
-            moved=vectors + back,
             left_out=left_out(used),
         )
 
@@ -443,47 +414,31 @@ class StepSource:
 
     def _joined(self) -> StepView:
         """All steps that there is time for, the first ones first."""
-        steps, budget, longest = self.steps, self.work.budget, 0.0
+        steps, budget, here, parts = self.steps, self.work.budget, self._here, list[View]()
         _agree(self.trace, steps)
-        by_products = self._here.by_products
-        start, total = self._saved() if by_products else (0, None)
-        if not by_products and self._here.route in ("gram", "sketch"):
-            return self._here.view([self._job(step) for step in steps])
-        rest = steps[start:]
-        products = products_of_steps(self._here, len(rest), lambda i: self._job(rest[i]).whole, self.runner)
-        parts: list[View] = []
-        saved = time.monotonic()
-        done, told = start, 0
-        for done, step in enumerate(rest, start + 1):
-            before = time.monotonic()
-            if by_products:
-                found = next(products)
-                total = found if total is None else np.add(total, found, out=total)
-                if time.monotonic() - saved > _KEEP_AFTER:
-                    self.work.parts.put("products", {"total": total}, {"done": done})
-                    saved = time.monotonic()
-            else:
-                parts.append(cast(View, self._here.view([self._job(step)])).reduced())
+        if not here.by_products and not here.by_rows:
+            return here.view([self._job(step) for step in steps])
+
+        def rows() -> Iterator[tuple[int, NDArray[np.float64]]]:
+            for number, step in enumerate(steps, 1):
+                parts.append(cast(View, here.view([self._job(step)])).reduced())
+                yield number, np.empty(0)
+
+        each = rows()
+        if here.by_products:
+            job = lambda i: self._job(steps[i]).whole  # noqa: E731
+            each = running_products(here, len(steps), job, self.runner, self.work.parts, "products")
+        told, longest, before, total = 0, 0.0, time.monotonic(), np.empty(0)
+        for done, found in each:
             self._counted.ready(done - told)
-            told = done
-            longest = max(longest, time.monotonic() - before)
+            told, now, total = done, time.monotonic(), found
+            longest, before = max(longest, now - before), now
             if budget.limited and self.cost is not None and done < len(steps):
                 fit, more = self.cost.algebra(self.plan, done + 1)
                 if budget.left() < longest + fit + (_RIDGES - 1) * more:
                     break
-        self.left_out = len(steps) - done
-        if not by_products:
-            return stack(parts)
-        assert total is not None
-        return self._here.by_sum(total, self._how(steps[0]), done)
-
-    def _saved(self) -> tuple[int, NDArray[np.float64] | None]:
-        """Inner products of an earlier attempt, and of how many steps."""
-        kept = self.work.parts.get("products")
-        size = self.pieces.total + 1
-        if kept is None or kept.arrays["total"].shape != (size, size) or not 0 < kept.fields["done"] <= len(self.steps):
-            return 0, None
-        return kept.fields["done"], kept.arrays["total"]
+        self.left_out = len(steps) - told
+        return self._here.by_sum(total, self._how(steps[0]), told) if here.by_products else stack(parts)
 
     def _scale(self, step: Step) -> float:
         """From what was recorded to the mean of the batch: where a loop divided by another number than the batch's own,
@@ -641,7 +596,7 @@ class GLiR(StepAttack):
 
     def _plan_steps(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> WorkPlan | None:
         source = self._source(task, trace, who, work)
-        cost = source.cost or Cost.measured(source.pieces.gradients, source.steps[0], who, listed=self.holds_list)
+        cost = source.cost or self._cost(source.pieces.gradients, source.steps[0], who)
         return source.forecast(cost, lambda used: self._cuts(source, used))
 
     def _source(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> StepSource:
@@ -660,7 +615,7 @@ class GLiR(StepAttack):
         make = partial(PerExampleGradients.for_trace, model, task.loss, header, memory_limit=self.memory_limit)
         gradients = make(dtype=torch.float32 if single else precision_for(header.num_params))
         steps = unclipped(trace, steps, gradients, who.background)
-        plan, cost = self._planned(gradients, who, trace, play, steps, method, progress)
+        plan, cost = self._planned(gradients, who, trace, play, steps, method == "joint", progress)
         stacked = len(steps) if method == "joint" else 1
         if plan.rank is not None and self.ridge is None and not single:
             single, gradients = True, make(dtype=torch.float32)
@@ -668,15 +623,17 @@ class GLiR(StepAttack):
             grid = [setting for setting in grid if setting[1] == 0.0 or setting[1] >= _COARSE]
         told, who = len(who.background), who._replace(background=who.background[: plan.background])
         run = self._played_run(trace, who, play, method, grid)
-        sizes = len(who.background), len(who.candidates)
-        route: Route = "sketch"
+        sets = who.background, who.candidates
+        rows = False
         if plan.rank is None:
-            route = route_for(gradients, *sizes, stacked, projection=plan.projection)
-        pieces = StepWork(
-            gradients, (who.background, who.candidates), plan.projection, self.seed, route, run, single, plan.rank
-        )
+            rows = held_by_rows(gradients, len(sets[0]), len(sets[1]), stacked, projection=plan.projection)
+        pieces = StepWork(gradients, sets, plan.projection, self.seed, rows, run, single, plan.rank)
         believed = self.doubt != "noise"
         return StepSource(pieces, trace, steps, plan, cost, progress, believed, method, grid, told)
+
+    def _cost(self, gradients: PerExampleGradients, step: Step, who: AttackedRecords) -> Cost:
+        speed = Speed.measured(gradients, step, who.candidates)
+        return Cost(speed, gradients.num_params, len(who.candidates), self.holds_list)
 
     def _planned(
         self,
@@ -685,65 +642,50 @@ class GLiR(StepAttack):
         trace: Trace,
         play: Play | None,
         steps: list[Step],
-        method: str,
+        joint: bool,
         work: Work,
     ) -> tuple[GlirPlan, Cost | None]:
-        """What there is time and room for, and what it costs if time is limited."""
-        plan, cost = GlirPlan(len(who.background), self.projection), None
-        if work.budget.limited and len(who.background):
-            cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
-            plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, work)
-        if play is not None and not self.holds_list and len(who.background):
-            stacked = len(steps) if method == "joint" else 1
-            plan = self._with_room(plan, cost, gradients, who, trace, play, steps, stacked, work)
-        return plan, cost
+        """What there is time and room for, and what it costs if time is limited: the run as it is; with less background
+        or a projection, to be in time; or a sketch where there is no room, or noise, of which a projection tells less.
 
-    def _with_room(
-        self,
-        plan: GlirPlan,
-        cost: Cost | None,
-        gradients: PerExampleGradients,
-        who: AttackedRecords,
-        trace: Trace,
-        play: Play,
-        steps: Sequence[Step],
-        stacked: int,
-        work: Work,
-    ) -> GlirPlan:
-        """A sketch, where there is no room for the records as they are: the best one that there is time for.
-
-        An attempt that goes on keeps its plan.
+        An attempt that goes on keeps its plan, as what it has depends on it.
         """
-        kept = work.parts.get("room")
+        whole, size = GlirPlan(len(who.background), self.projection), trace.header.dataset_size
+        if not whole.background:
+            return whole, None
+        cost = self._cost(gradients, steps[0], who) if work.budget.limited else None
+        kept = work.parts.get("plan")
         if kept is not None:
-            return GlirPlan(**kept.fields)
-        count, candidates, size = len(who.background), len(who.candidates), trace.header.dataset_size
-        if self.projection is not None:
-            return plan
-        room = has_room(gradients, plan.background + candidates, stacked, plan.projection)
-        if room and plan == GlirPlan(count, None):
-            return plan
-        noisy = self.doubt != "noise" and any(step.info.noise_std > 0.0 for step in steps)
-        ways = sketches(
-            GlirPlan(count, None),
-            gradients.num_params,
-            candidates,
-            noisy=noisy,
-            size=size,
-            share=play.share,
-            steps=stacked,
-            room=gradients.memory_limit,
-        )
-        if cost is None:
-            chosen = ways[0] if ways else plan
-        else:
-            tuning = 1 if stacked > 1 else min(play.tuning_steps, len(steps))
-            plans = ([plan] if room and not (noisy and ways and plan.projection) else []) + ways
-            how = _PLANNED * work.budget.left(), tuning, 1 if stacked > 1 else len(steps)
-            chosen = max(plans or [plan], key=lambda one: (cost.worth(one, *how), -cost.least(one, tuning)))
-        if chosen.rank is not None:
-            work.parts.put("room", fields=chosen._asdict())
-        return chosen
+            return GlirPlan(**kept.fields), cost
+        plan, left = whole, work.budget.left()
+        tuning = 1 if joint or play is None else min(play.tuning_steps, len(steps))
+        how = _PLANNED * left, tuning, 1 if joint else len(steps)
+        if cost is not None:
+            floor = whole.background  # without self-play all of it is needed to tell more directions than noise
+            if play is not None:
+                floor = max(background_needed(size, len(who.candidates) if self.holds_list else 0), _FEWEST)
+            floor = min(floor, whole.background)
+            plan = cut_to_fit(cost, plan, seconds=how[0], tuning=tuning, floor=floor, steps=how[2])
+            check_time(self.name, cost.least(plan, tuning), work.budget)
+        if play is not None and not self.holds_list and self.projection is None:
+            stacked = len(steps) if joint else 1
+            room = has_room(gradients, plan.background + len(who.candidates), stacked, plan.projection)
+            noisy = self.doubt != "noise" and any(step.info.noise_std > 0.0 for step in steps)
+            if not room or (noisy and plan.projection is not None):
+                ways = sketches(
+                    whole,
+                    gradients.num_params,
+                    len(who.candidates),
+                    noisy=noisy,
+                    size=size,
+                    share=play.share,
+                    steps=stacked,
+                    room=gradients.memory_limit,
+                )
+                plan = plan if not ways else ways[0] if cost is None else cost.best(ways, *how)
+        if cost is not None or plan != whole:
+            work.parts.put("plan", fields=plan._asdict())
+        return plan, cost
 
     def _say_sketched(self, source: StepSource, found: GlirOutcome) -> None:
         """What a sketch costs: by the games, and by what is known of directions that all are estimated from so many
@@ -788,12 +730,12 @@ class GLiR(StepAttack):
         run, method, grid = source.pieces.run, source.method, source.grid
         if run is None:
             views = cast(list[View], source.in_time())
-            found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
+            found = scores_without_play(views, method, grid, self.shrinkage)
             # The model is too sure of itself where it is estimated from few records, so p-values are not its own.
             return dataclasses.replace(found, p_values=self._held_out(views, method, grid))
         kept = NOWHERE if source.joint else source.work.parts
         elsewhere = source.elsewhere if source.apart and source.runner is not None else None
-        return scores_by_play(source.each(), run, kept, source.work.budget, elsewhere)
+        return run.run(source.each(), kept, source.work.budget, elsewhere)
 
     def _held_out(self, views: list[View], method: str, grid: list[Setting]) -> NDArray[np.float64] | None:
         """Ranks of the candidates among background records, by a fit on the other background; None: it is too small."""
@@ -807,7 +749,7 @@ class GLiR(StepAttack):
             assert view.background is not None
             rows = np.concatenate([view.candidates, view.background[order[:few]]])
             held.append(dataclasses.replace(view, candidates=rows, background=view.background[order[few:]]))
-        scores = scores_without_play(held, method, grid, self.shrinkage, self.seed).scores
+        scores = scores_without_play(held, method, grid, self.shrinkage).scores
         return ranks_among(scores[:asked], scores[asked:])
 
     def _listed(self, who: AttackedRecords, trace: Trace, stacked: int) -> AttackedRecords:
@@ -820,27 +762,6 @@ class GLiR(StepAttack):
             return who
         chosen = PlayStream.LISTED.rng(self.seed).permutation(len(who.background))[:enough]
         return who._replace(background=who.background[np.sort(chosen)])
-
-    def _plan(
-        self, plan: GlirPlan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work
-    ) -> GlirPlan:
-        """With less background or a projection, if not even the steps that choose a setting fit into the time.
-
-        An attempt that goes on keeps its plan, as what it has depends on it.
-        """
-        kept = work.parts.get("plan")
-        if kept is not None:
-            return GlirPlan(**kept.fields)
-        tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
-        floor = plan.background  # without self-play all of it is needed to tell more directions than noise
-        if play is not None:
-            floor = max(background_needed(size, cost.candidates if self.holds_list else 0), _FEWEST)
-        floor, seconds = min(floor, plan.background), _PLANNED * work.budget.left()
-        every = tuning if method == "joint" else steps
-        plan = cut_to_fit(cost, plan, seconds=seconds, tuning=tuning, floor=floor, steps=every)
-        check_time(self.name, cost.least(plan, tuning), work.budget)
-        work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
-        return plan
 
     def _cuts(self, source: StepSource, used: int) -> str:
         plan, background, steps = source.plan, source.told, len(source.steps)
@@ -869,7 +790,7 @@ class GLiR(StepAttack):
         known = believed and outcome.susceptibility is not None
         facts: dict[str, Fact] = {
             "method": outcome.method + (", candidates in the background" if self.holds_list else ""),
-            "rank": outcome.ranks[0],
+            "rank": outcome.rank,
             "cutoff": outcome.cutoff,
             "ridge": outcome.ridge,
             "background": len(who.background),
@@ -887,7 +808,7 @@ class GLiR(StepAttack):
             susceptibility=outcome.susceptibility,
             susceptibility_of=("run" if outcome.method == "joint" else "step") if known else None,
             calibration=outcome.calibration,
-            prediction=outcome.prediction.expected() if believed and outcome.prediction is not None else None,
+            prediction=outcome.prediction if believed else None,
             cut_short=cut,
             facts=facts,
         )
@@ -993,7 +914,8 @@ class Differences(StepAttack):
         plan = GlirPlan(len(who.background), _DIMENSIONS if gradients.num_params > _DIMENSIONS else None)
         recorded, told = len(steps), len(who.background)
         if progress.budget.limited and told:
-            cost, seconds = Cost.measured(gradients, steps[0], who, listed=False), _PLANNED * progress.budget.left()
+            speed, seconds = Speed.measured(gradients, steps[0], who.candidates), _PLANNED * progress.budget.left()
+            cost = Cost(speed, gradients.num_params, len(who.candidates), listed=False)
             plan = cut_to_fit(cost, plan, seconds=seconds, tuning=2, floor=min(_FEWEST, told), steps=recorded)
             per_step = cost.view(plan) + cost.algebra(plan)[0]
             steps = steps[: max(2, min(recorded, int(seconds / per_step)))]
@@ -1041,7 +963,7 @@ class Differences(StepAttack):
             who.candidates,
             projection=projection,
             seed=self.seed,
-            route="materialise" if projection is None else "projection",
+            by_rows=True,
         )
 
 

@@ -6,31 +6,25 @@ seen once, one by one, and memory does not grow with them.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from gmip import _validate as check
-from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
-from gmip.attacks.glir.selfplay import DEFAULT_GRID, Elsewhere, Play, PlayedRun, Prediction, Time, Total
-from gmip.attacks.glir.step_fits import Setting, StepView, View, same_run, stack
+from gmip.attacks.glir.selfplay import DEFAULT_GRID, GlirOutcome, Play, PlayedRun, Total
+from gmip.attacks.glir.step_fits import Setting, View, same_run, stack
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel, fit_white
-from gmip.store import NOWHERE, Store
+from gmip.stats.covariance import GaussianModel, Shrinkage, fit_white
 
 # -- the tests of one published step ----------------------------------------------------------------------------------
 
 
-_CHUNK = 256
-_TURNS = 200
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,12 +33,10 @@ class StepTest:
 
     Attributes
     ----------
-    batch_size, noise_std, sample_rate : n, tau, p of the step.
+    batch_size, sample_rate : n, p of the step.
     v0, v1 : arrays of shape (w,), variance of each coordinate of M if the candidate is not, or is, in the batch.
-    drawn : array of shape (w,), variance that M really has if it is not: v0 without the ridge.
     level : mean of sum M^2 (1/v0 - 1/v1) if it is not.
     dof : mean of sum M^2/v0 if it is not: the number of directions, less what a ridge claims.
-    spread : array of shape (w,), `drawn` as the fitted weights meet it, estimation error included.
     offset : array of shape (w,), what is added to centred coordinates to get the candidate's shift times n: 0, or
         (1-p) mu under Poisson sampling.
     anchor : share of the background mean in the shift: 1, or p under Poisson sampling.
@@ -55,14 +47,11 @@ class StepTest:
     """
 
     batch_size: float
-    noise_std: float
     sample_rate: float
     v0: Array
     v1: Array
-    drawn: Array
     level: float
     dof: float
-    spread: Array
     offset: Array
     anchor: float
     others: float
@@ -116,14 +105,11 @@ class StepTest:
         beyond = model.dimension - along + view.extra_dims if v0.size > along else 0
         return cls(
             batch_size=float(n),
-            noise_std=tau,
             sample_rate=p,
             v0=v0,
             v1=v1,
-            drawn=drawn,
             level=float(seen @ (1.0 / v0 - 1.0 / v1)),
             dof=float(np.sum(drawn[:along] / v0[:along])) + (beyond * tau**2 / lift if beyond else 0.0),
-            spread=phi**2 * sampled * v0_share + tau**2,
             offset=offset,
             anchor=p if poisson else 1.0,
             others=v1_share,
@@ -225,17 +211,12 @@ def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array | None:
     in: it is an over-estimate, on the safe side, and keeps K positive. None when the samples are too few for an inverse
     (noise makes up for that in the tests of a step, not here: K is about the data alone).
     """
-    residual = model.outside > 0.0 and model.spectrum.size < model.dimension
-    return susceptibility_at(model, model.embed(vectors, residual=residual))
-
-
-def susceptibility_at(model: GaussianModel, coordinates: Array) -> Array | None:
-    """The same from the coordinates of the vectors, with the residual where the model has a variance outside."""
     phi = inflation(model, noise=0.0)
     if phi is None:
         return None
-    values = _variances(model, whole=model.outside > 0.0) + model.outside
-    parts = coordinates[:, : values.size]
+    whole = model.outside > 0.0
+    values = _variances(model, whole=whole) + model.outside
+    parts = model.embed(vectors, residual=whole and model.spectrum.size < model.dimension)[:, : values.size]
     return np.asarray(np.einsum("ij,ij,j->i", parts, parts, 1.0 / (phi * values)))
 
 
@@ -253,9 +234,9 @@ class FittedStep:
 
     @classmethod
     def fitted(
-        cls, view: View, rows: Any, setting: tuple[float, float], shrinkage: Shrinkage | None, *, final: bool = False
+        cls, view: View, setting: tuple[float, float], shrinkage: Shrinkage | None, *, final: bool
     ) -> FittedStep:
-        """Fits these rows of the background; `final` when no other setting will be asked of it."""
+        """Fits the background; `final` when no other setting will be asked of it."""
         if view.background is None:
             raise InvalidArgument(
                 "has no background",
@@ -264,8 +245,8 @@ class FittedStep:
             )
         plain = view.noise_std == 0.0 and view.sampling != "poisson" and setting[1] == 0.0 and shrinkage is None
         if final and plain:
-            return cls.of(view, fit_white(view.background[rows], cutoff=setting[0]))
-        model = GaussianModel.fit(view.background[rows], shrinkage=shrinkage, extra_dims=view.extra_dims)
+            return cls.of(view, fit_white(view.background, cutoff=setting[0]))
+        model = GaussianModel.fit(view.background, shrinkage=shrinkage, extra_dims=view.extra_dims)
         return cls.of(view, model).retuned(setting)
 
     def retuned(self, setting: tuple[float, float]) -> FittedStep:
@@ -283,175 +264,16 @@ class FittedStep:
     def test(self) -> StepTest:
         return StepTest.of(self.batches, self.view)
 
-    def embed(self, vectors: NDArray[Any], tests: Sequence[StepTest], *, centred: bool = True) -> Array:
-        """Coordinates (k, w) that serve all of the given tests of this step."""
-        return self.batches.embed(vectors, residual=self.needs_residual(tests), centred=centred)
-
-    def susceptibility(self, places: Array) -> Array | None:
-        """K of each candidate, shape (c,); places : their coordinates, by `embed` for this step's test at least."""
-        if self.batches is self.gradients:
-            return susceptibility_at(self.gradients, places)
-        return susceptibility(self.gradients, self.view.candidates)
-
-    def needs_residual(self, tests: Sequence[StepTest]) -> bool:
-        return max(test.v0.size for test in tests) > self.batches.spectrum.size
-
-
-class _Form:
-    """The log-likelihood ratios of c candidates as quadratic forms: const (c,), slopes squared (c, g) and bend (g,) in
-    groups of equal bend.
-
-    Given a candidate, the log-likelihood ratio is a quadratic form of the published mean, hence of a standard normal y:
-    L = const + sum_i [slope_i y_i - bend_i (y_i^2 - 1)/2]; its cumulant generating function is
-
-        K(t) = t const + sum_i [ t bend_i/2 - log(1 + t bend_i)/2 + t^2 slope_i^2 / (2 (1 + t bend_i)) ]
-
-    and steps on fresh data add up. `gmip.accounting._saddlepoint` inverts it by quadrature for one candidate; here the
-    formula of Lugannani and Rice (1980), its leading term, serves all of them (the tests give its error).
-    """
-
-    def __init__(self, tests: Sequence[StepTest], coordinates: Sequence[Array]) -> None:
-        squares, bends = [], []
-        self.const = np.zeros(coordinates[0].shape[0])
-        for test, places in zip(tests, coordinates, strict=True):
-            shifts, n = test.shifts(places), test.batch_size
-            gain = test.temperature / n
-            squares.append((gain * shifts / test.v1) ** 2 * test.spread)
-            if test.length_counts:
-                ratio = test.v0 / test.v1
-                bends.append(test.drawn * (1.0 / test.v1 - 1.0 / test.v0))
-                self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
-            else:
-                bends.append(np.zeros(test.v0.size))
-            self.const -= gain * (0.5 / n) * ((shifts * shifts) @ (1.0 / test.v1) - test.anchor**2 * test.trace)
-        bend = np.concatenate(bends)
-        order = np.argsort(bend)
-        # Without noise all bends are equal, to rounding: one direction with the length of all slopes takes their place.
-        starts = np.flatnonzero(np.diff(bend[order], prepend=-1.0) > 1.0e-9 * bend.max(initial=0.0))
-        self.multiplicity = np.diff(np.append(starts, bend.size)).astype(np.float64)
-        self.bend = bend[order][starts]
-        self.squares = np.add.reduceat(np.concatenate(squares, axis=1)[:, order], starts, axis=1)
-        largest = float(self.bend.max(initial=0.0))
-        self.lowest = -np.inf if largest == 0.0 else -1.0 / largest
-
-    def cumulants(self, t: Array) -> tuple[Array, Array, Array]:
-        """K, K' and K'' at t (c,), each of shape (c,)."""
-        grown = 1.0 + t[:, None] * self.bend
-        share, pull = self.bend / grown, self.squares / grown
-        lifted = t * np.sum(pull, axis=1)
-        bent = np.sum(pull * share, axis=1)
-        many = self.multiplicity
-        value = t * self.const + 0.5 * (t * (self.bend @ many) - np.log(grown) @ many) + 0.5 * t * lifted
-        slope = self.const + 0.5 * ((self.bend - share) @ many) + lifted - 0.5 * t * t * bent
-        curve = 0.5 * ((share * share) @ many) + np.sum(pull / grown**2, axis=1)
-        return value, slope, curve
-
-    def saddle(self, x: Array) -> Array:
-        """t with K'(t) = x: Newton inside a bracket that bisection narrows."""
-        _, slope, curve = self.cumulants(np.zeros_like(x))
-        t = (x - slope) / curve
-        low, high = np.full_like(x, max(self.lowest, -1.0e300)), np.full_like(x, np.inf)
-        t = np.where(t <= low, 0.5 * low, t)
-        for _ in range(_TURNS):
-            _, slope, curve = self.cumulants(t)
-            miss = slope - x
-            low, high = np.where(miss < 0.0, t, low), np.where(miss < 0.0, high, t)
-            if np.all(np.abs(miss) <= 1.0e-9 * np.sqrt(curve)):
-                break
-            trial = t - miss / curve
-            middle = np.where(np.isfinite(high), 0.5 * (low + high), 2.0 * np.abs(t) + 1.0)
-            t = np.where((trial > low) & (trial < high), trial, middle)
-        return t
-
-    def upper_tail(self, x: Array) -> Array:
-        """P(L >= x), shape (c,)."""
-        t = self.saddle(x)
-        value, slope, curve = self.cumulants(t)
-        root = np.copysign(np.sqrt(np.maximum(2.0 * (t * slope - value), 0.0)), t)
-        u = t * np.sqrt(curve)
-        middle = np.abs(root) < 1.0e-3  # 0/0 at the mean: there the first term of Edgeworth's series is exact enough
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tail = special.ndtr(-root) + np.exp(-0.5 * root * root) / np.sqrt(2.0 * np.pi) * (1.0 / u - 1.0 / root)
-        second = 0.5 * float(self.bend**2 @ self.multiplicity) + self.squares.sum(axis=1)
-        third = -float(self.bend**3 @ self.multiplicity) - 3.0 * self.squares @ self.bend
-        z = (x - self.const) / np.sqrt(second)
-        near = special.ndtr(-z) + third / (6.0 * second**1.5) * (z * z - 1.0) * np.exp(-0.5 * z * z) / np.sqrt(
-            2.0 * np.pi
-        )
-        return np.asarray(np.clip(np.where(middle, near, tail), 0.0, 1.0))
-
-
-def llr_p_values(tests: Sequence[StepTest], coordinates: Sequence[Array], observed: Array) -> Array:
-    """P(sum of the steps' log-likelihood ratios >= observed) for a candidate in no batch, shape (c,).
-
-    coordinates : one array of shape (c, >= w) per step. Steps must face fresh data.
-    """
-    parts = []
-    for start in range(0, observed.size, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        parts.append(_Form(tests, [places[part] for places in coordinates]).upper_tail(observed[part]))
-    return np.concatenate(parts)
+    def embed(self, vectors: NDArray[Any], test: StepTest) -> Array:
+        """Coordinates (k, w) that serve the test of this step."""
+        return self.batches.embed(vectors, residual=test.v0.size > self.batches.spectrum.size)
 
 
 # -- glir on arrays ---------------------------------------------------------------------------------------------------
 
 
-Array = NDArray[np.float64]
 Background = Literal["alone", "with-candidates"]
 METHODS = ("likelihood-ratio", "paper", "mixture", "joint")
-_DRAWS = 1999  # published means simulated for a p-value that has no formula
-_BLOCK = 100
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GlirOutcome:
-    """What GLiR found about c candidates.
-
-    Attributes
-    ----------
-    method : how the scores were made.
-    scores : array of shape (c,), higher = member: the log-likelihood ratio, or for "paper" minus the log of the
-        product of the steps' p-values.
-    llr : array of shape (c,), the model's log-likelihood ratio of "member" against "not a member" ("paper": of "in
-        every batch"); right up to the calibration below.
-    p_values : array of shape (c,) or None. With self-play: the rank of the score among the play examples', none of
-        which is a member. They and non-member candidates are exchangeable given what was published, so
-        P(p <= a | not a member) <= a whatever the distribution. With known parameters: from the model, which holds for
-        steps on fresh data. None where neither is at hand.
-    susceptibility : array of shape (c,), K of each candidate, the mean over the steps ("joint": of the stacked step);
-        None when the background is too small to estimate it.
-    ranks : for each step the number of directions kept.
-    spectra : for each step its sample spectrum in falling order, or (D, D) the upper triangle of the covariance, if
-        the scores were had without its spectrum; see `eigenvalues`.
-    cutoff, ridge : what was used, chosen by self-play if it was not given.
-    calibration : (a, b) such that a * score + b is the log-odds of membership at even prior odds; None if unknown.
-    null_scores : array, scores of the held-out play examples against the real run; empty without self-play.
-    prediction : what self-play expects of this attack, or None.
-    left_out : steps that were left out because there was no time for them, or nothing left to find.
-    decided : whether it was the latter.
-    told : as many directions of which all were known would tell as much about a record; NaN without self-play.
-    """
-
-    method: str
-    scores: Array
-    llr: Array
-    p_values: Array | None
-    susceptibility: Array | None
-    ranks: tuple[int, ...]
-    spectra: tuple[Array, ...]
-    cutoff: float
-    ridge: float
-    calibration: tuple[float, float] | None
-    null_scores: Array
-    prediction: Prediction | None
-    left_out: int = 0
-    decided: bool = False
-    told: float = math.nan
-
-    @cached_property
-    def eigenvalues(self) -> tuple[Array, ...]:
-        """The sample spectrum of each step in falling order."""
-        return tuple(s if s.ndim == 1 else np.asarray(np.linalg.eigvalsh(s, "U")[::-1]) for s in self.spectra)
 
 
 def glir_scores(
@@ -470,15 +292,14 @@ def glir_scores(
 
     Parameters
     ----------
-    views : one for each step, with the same candidates and background examples in each. With self-play they are taken
-        one at a time ("joint": all together), so that an iterator needs the memory of one.
+    views : one for each step, with the same candidates and background examples in each.
     method : "likelihood-ratio", summed over the steps; "mixture", the same for mini-batches, in which a member takes
         part with chance sample_rate only; "joint", one likelihood ratio for all steps of a full-batch run; "paper", the
         p-values of the paper's Algorithm 1 (errata applied).
     models : known parameters, one `GaussianModel.known` for each view ("joint": one for the stacked view). Background
         is then not used.
     play : how to play against oneself on a part of the background; None: no self-play, the whole background is used
-        for the estimates, and p-values rest on the model.
+        for the estimates, and there are no p-values.
     cutoff, ridge : relative eigenvalue cut-off and ridge; None leaves them to self-play (without it: the first of its
         grid that there are enough samples for).
     shrinkage : of the covariance, see `GaussianModel.fit`.
@@ -494,31 +315,26 @@ def glir_scores(
             argument="background",
             remedy="leave out `play` = None and `models`",
         )
-    if method == "joint":
-        views = [stack(list(views))]
-    grid = grid_of(play, cutoff, ridge)
-    if models is None and play is not None:
-        rest = iter(views)
-        first = next(rest, None)
-        if first is None:
-            raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-        run = PlayedRun(
-            background=first.num_background,
-            candidates=first.num_candidates,
-            dataset_size=first.dataset_size,
-            method=method,
-            play=play,
-            grid=grid,
-            shrinkage=shrinkage,
-            seed=seed,
-            listed=background == "with-candidates",
-        )
-        return scores_by_play(_checked(rest, first), run)
-    steps = list(views)
+    steps, grid = list(views), grid_of(play, cutoff, ridge)
     same_run(steps)
+    if method == "joint":
+        steps = [stack(steps)]
     if models is not None:
-        return _from_models([FittedStep.of(v, m) for v, m in _paired(steps, models)], method, seed)
-    return scores_without_play(steps, method, grid, shrinkage, seed)
+        return _from_models([FittedStep.of(v, m) for v, m in _paired(steps, models)], method)
+    if play is None:
+        return scores_without_play(steps, method, grid, shrinkage)
+    run = PlayedRun(
+        background=steps[0].num_background,
+        candidates=steps[0].num_candidates,
+        dataset_size=steps[0].dataset_size,
+        method=method,
+        play=play,
+        grid=grid,
+        shrinkage=shrinkage,
+        seed=seed,
+        listed=background == "with-candidates",
+    )
+    return run.run([lambda view=view: view for view in steps])  # type: ignore[misc]
 
 
 def grid_of(play: Play | None, cutoff: float | None, ridge: float | None) -> list[Setting]:
@@ -528,17 +344,17 @@ def grid_of(play: Play | None, cutoff: float | None, ridge: float | None) -> lis
 
 
 def scores_without_play(
-    steps: Sequence[View], method: str, grid: Sequence[Setting], shrinkage: Shrinkage | None, seed: int
+    steps: Sequence[View], method: str, grid: Sequence[Setting], shrinkage: Shrinkage | None
 ) -> GlirOutcome:
     """Scores by the first setting of the grid that there are enough samples for."""
     # Then every rank has samples enough, and the first setting is the one.
     plenty = all(v.background is not None and v.mean.size < v.background.shape[0] - 2 for v in steps)
-    fitted = [FittedStep.fitted(view, slice(None), grid[0], shrinkage, final=plenty) for view in steps]
+    fitted = [FittedStep.fitted(view, grid[0], shrinkage, final=plenty) for view in steps]
     for setting in grid:  # the gentlest that there are enough samples for
         tuned = [step.retuned(setting) for step in fitted]
         if all(step.usable() for step in tuned):
             break
-    return _from_models(tuned, method, seed)
+    return _from_models(tuned, method)
 
 
 def _paired(steps: list[View], models: Sequence[GaussianModel]) -> list[tuple[View, GaussianModel]]:
@@ -556,119 +372,27 @@ def _paired(steps: list[View], models: Sequence[GaussianModel]) -> list[tuple[Vi
     return list(zip(steps, models, strict=True))
 
 
-def _totals(
-    tests: Sequence[StepTest], means: Sequence[Array], places: Sequence[Array], views: Sequence[StepView], method: str
-) -> tuple[Array, Array]:
-    """Scores and log-likelihood ratios of c candidates against g published means, each of shape (g, c)."""
-    scores, ratios = Total(mixture=method == "mixture"), Total(mixture=False)
-    for test, published, at, view in zip(tests, means, places, views, strict=True):
+def _from_models(steps: list[FittedStep], method: str) -> GlirOutcome:
+    """Scores from the models alone."""
+    scores = Total(mixture=method == "mixture")
+    for step in steps:
+        test, view = step.test(), step.view
+        places, mean = step.embed(view.candidates, test), step.embed(view.mean[None], test)
         how = np.array([view.sample_rate, view.sampling == "shuffled", view.epoch])
         if method == "paper":
-            scores.add(-test.log_p_value(published, at), 0.0, how)
-            ratios.add(test.llr(published, at), 0.0, how)
+            scores.add(-test.log_p_value(mean, places), 0.0, how)
         else:
-            scores.add(test.llr(published, at), test.absent(published)[:, None], how)
-    found = scores.value()
-    return found, ratios.value() if method == "paper" else found
-
-
-def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome:
-    """Scores and p-values from the models alone."""
-    tests = [step.test() for step in steps]
-    places = [step.embed(step.view.candidates, [test]) for step, test in zip(steps, tests, strict=True)]
-    means = [step.embed(step.view.mean[None], [test]) for step, test in zip(steps, tests, strict=True)]
-    views = [step.view for step in steps]
-    scores, llr = (found[0] for found in _totals(tests, means, places, views, method))
-    known = all(step.gradients.num_samples == math.inf for step in steps)
-    always = all(step.view.sample_rate == 1.0 for step in steps)
-    p_values: Array | None = None
-    if known or (_enough_records(steps) and (len(steps) == 1 or not always)):  # full batches share their data
-        if method == "paper":
-            p_values = np.asarray(special.gammaincc(len(steps), scores))  # Fisher: each -log p is exponential
-        elif method != "mixture" or always:
-            p_values = llr_p_values(tests, places, llr)
-        elif known:
-            p_values = _simulated(tests, places, views, scores, PlayStream.P_VALUES.rng(seed))
-    return _outcome(
-        steps,
-        places,
-        method=method,
-        scores=scores,
-        llr=llr,
-        p_values=p_values,
-        calibration=(1.0, 0.0) if known and method != "paper" else None,
-        null_scores=np.empty(0),
-        prediction=None,
-    )
-
-
-def _enough_records(steps: list[FittedStep]) -> bool:
-    """Whether models may be believed: from few background records they are too sure of themselves, unless noise, which
-    is a ridge, makes up for it."""
-    fits = [(step.gradients, step.view.noise_std > 0.0) for step in steps]
-    return all(noisy or model.rank < 0.9 * model.num_samples for model, noisy in fits)
-
-
-def _outcome(steps: list[FittedStep], places: list[Array], **found: Any) -> GlirOutcome:
+            scores.add(test.llr(mean, places), test.absent(mean)[:, None], how)
     models = [step.gradients for step in steps]
-    values = [step.susceptibility(at) for step, at in zip(steps, places, strict=True)]
-    known = [value for value in values if value is not None]
+    values = [susceptibility(step.gradients, step.view.candidates) for step in steps]
+    sizes = [value for value in values if value is not None]
+    known = all(model.num_samples == math.inf for model in models)
     return GlirOutcome(
-        susceptibility=np.mean(known, axis=0) if len(known) == len(values) else None,
-        ranks=tuple(model.rank for model in models),
-        spectra=tuple(model.covariance if isinstance(model, WhiteModel) else model.spectrum for model in models),
+        method=method,
+        scores=scores.value()[0],
+        susceptibility=np.mean(sizes, axis=0) if len(sizes) == len(values) else None,
+        rank=models[0].rank,
         cutoff=models[0].cutoff,
         ridge=models[0].ridge,
-        **found,
+        calibration=(1.0, 0.0) if known and method != "paper" else None,
     )
-
-
-def _simulated(
-    tests: Sequence[StepTest],
-    places: Sequence[Array],
-    views: Sequence[StepView],
-    scores: Array,
-    rng: np.random.Generator,
-) -> Array:
-    """Monte Carlo p-values of the mixture under known parameters: valid at any number of draws."""
-    above = np.zeros(scores.size)
-    for size in [_BLOCK] * (_DRAWS // _BLOCK) + [_DRAWS % _BLOCK]:
-        means = [np.sqrt(test.v0) * rng.standard_normal((size, test.v0.size)) for test in tests]
-        above += (_totals(tests, means, places, views, "mixture")[0] >= scores).sum(axis=0)
-    return np.asarray((1.0 + above) / (1.0 + _DRAWS))
-
-
-def scores_by_play(
-    steps: Iterable[Callable[[], StepView]],
-    run: PlayedRun,
-    kept: Store = NOWHERE,
-    time: Time | None = None,
-    elsewhere: Elsewhere | None = None,
-) -> GlirOutcome:
-    """The scores of a setting that games choose. p-values are ranks among background records."""
-    found = run.run(steps, kept, time, elsewhere)
-    null = np.sort(found.null)
-    at_least = null.size - np.searchsorted(null, found.scores, side="left")
-    return GlirOutcome(
-        method=run.method,
-        scores=found.scores,
-        llr=found.llr if run.method == "paper" else found.scores,
-        p_values=np.asarray((1.0 + at_least) / (1.0 + null.size), dtype=np.float64),
-        susceptibility=found.susceptibility,
-        ranks=found.ranks,
-        spectra=found.spectra,
-        cutoff=found.setting[0],
-        ridge=found.setting[1],
-        calibration=found.prediction.calibration,
-        null_scores=null,
-        prediction=found.prediction,
-        left_out=found.left_out,
-        decided=found.decided,
-        told=found.told,
-    )
-
-
-def _checked(views: Iterator[StepView], first: StepView) -> Iterator[Callable[[], StepView]]:
-    for view in itertools.chain([first], views):
-        same_run([first, view])
-        yield lambda view=view: view  # type: ignore[misc]

@@ -9,15 +9,13 @@ field is not either; where they are, unlabelled, it is.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._random import PlayStream
@@ -34,9 +32,10 @@ from gmip.attacks.glir.step_fits import (
     View,
     fit_step,
 )
+from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
-from gmip.stats.scores import ExpectedRoc, RocCurve, auc, logistic_calibration, roc_curve, tpr_at_fpr
+from gmip.stats.scores import ExpectedRoc, auc, logistic_calibration, roc_curve
 from gmip.store import NOWHERE, Store
 
 Array = NDArray[np.float64]
@@ -83,45 +82,43 @@ class Play:
             raise InvalidArgument("is empty", argument="grid", remedy="pass at least one pair (cutoff, ridge)")
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Scores of self-played games, pooled.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GlirOutcome:
+    """What GLiR found about c candidates.
 
     Attributes
     ----------
-    members, non_members : arrays, scores of all games' pseudo-members and pseudo-non-members.
-    auc : mean over the games of the AUC within a game; auc_error : its standard error (games share the play part).
+    method : how the scores were made.
+    scores : array of shape (c,), higher = member: the log-likelihood ratio of "member" against "not a member", right up
+        to the calibration below; for "paper" minus the log of the product of the steps' p-values.
+    susceptibility : array of shape (c,), K of each candidate, the mean over the steps ("joint": of the stacked step);
+        None when the background is too small to estimate it.
+    rank : the number of directions kept in the first step.
+    cutoff, ridge : what was used, chosen by self-play if it was not given.
+    calibration : (a, b) such that a * score + b is the log-odds of membership at even prior odds; None if unknown.
+    p_values : array of shape (c,), the rank of the score among those of background records, which are not members. They
+        and non-member candidates are exchangeable given what was published, so P(p <= a | not a member) <= a whatever
+        the distribution. None without self-play.
+    null_scores : array, scores of these background records against the real run; empty without self-play.
+    prediction : what self-play expects of this attack, or None.
+    left_out : steps that were left out because there was no time for them, or nothing left to find.
+    decided : whether it was the latter.
+    told : as many directions of which all were known would tell as much about a record; NaN without self-play.
     """
 
-    members: Array
-    non_members: Array
-    auc: float
-    auc_error: float
-
-    @classmethod
-    def of(cls, scores: Array, inside: NDArray[np.bool_]) -> Prediction:
-        """Computes it from scores and memberships of shape (games, P)."""
-        areas = game_aucs(scores, inside)
-        error = float(areas.std(ddof=1) / np.sqrt(areas.size)) if areas.size > 1 else float("nan")
-        return cls(scores[inside], scores[~inside], float(areas.mean()), error)
-
-    @cached_property
-    def roc(self) -> RocCurve:
-        """The predicted ROC."""
-        return roc_curve(self.members, self.non_members)
-
-    def tpr_at(self, fpr: ArrayLike) -> float | Array:
-        """The predicted TPR, shaped like `fpr`."""
-        return tpr_at_fpr(self.members, self.non_members, fpr)
-
-    def expected(self) -> ExpectedRoc:
-        """The predicted ROC, without the scores behind it."""
-        return ExpectedRoc(fpr=self.roc.fpr, tpr=self.roc.tpr, auc=self.auc)
-
-    @cached_property
-    def calibration(self) -> tuple[float, float]:
-        """(a, b): a * score + b is the log-odds of membership at even prior odds."""
-        return logistic_calibration(self.members, self.non_members)
+    method: str
+    scores: Array
+    susceptibility: Array | None
+    rank: int
+    cutoff: float
+    ridge: float
+    calibration: tuple[float, float] | None
+    p_values: Array | None = None
+    null_scores: Array = field(default_factory=lambda: np.empty(0))
+    prediction: ExpectedRoc | None = None
+    left_out: int = 0
+    decided: bool = False
+    told: float = math.nan
 
 
 def game_aucs(scores: Array, inside: NDArray[np.bool_]) -> Array:
@@ -306,12 +303,6 @@ _BETWEEN = 0.01  # of the run's records, who may be on neither
 _RANKED = 2000  # background records that p-values are ranks among, at most
 
 
-class Time(Protocol):
-    """How many seconds are left."""
-
-    def left(self) -> float: ...
-
-
 class StepFound(NamedTuple):
     """What a step says, before it is put together with others; "inside" is the log-likelihood ratio (or the paper's
     score) of being in the batch, "absent" of being a member who is not.
@@ -324,9 +315,7 @@ class StepFound(NamedTuple):
     null: Array  # of background records (b,), NaN for one that is like no candidate
     games: Array  # (g, h)
     absent: Array  # of the run and of the games (1 + g,)
-    llr: Array  # of the candidates (c,)
     susceptibility: Array  # (c,), NaN where unknown
-    spectrum: Array
 
 
 Elsewhere = Callable[[Sequence[int], int], Iterator[StepFound | None]]  # numbers of steps, and the setting
@@ -339,11 +328,10 @@ class Total:
     record is in exactly one of its batches, and `rest` is the share of the batches that were not seen. Other methods:
     the plain sum.
 
-    batches : of an epoch, after which nothing of it is held but its part of the sum; steps come in any order. None:
-        they come in order, and the next epoch ends the one before.
+    batches : of an epoch, after which nothing of it is held but its part of the sum; steps come in any order.
     """
 
-    def __init__(self, *, mixture: bool, batches: float | None = None) -> None:
+    def __init__(self, *, mixture: bool, batches: float = math.inf) -> None:
         self.mixture, self.batches = mixture, batches
         self._closed: Any = 0.0
         self._open: dict[float, tuple[Any, float, int]] = {}  # epoch -> log sum, share not seen, batches seen
@@ -355,11 +343,9 @@ class Total:
         elif not shuffled:
             self._closed = self._closed + np.logaddexp(np.log1p(-rate) + absent, np.log(rate) + inside)
         else:
-            if self.batches is None and epoch not in self._open:
-                self._closed, self._open = self.value(), {}
             part, (seen, left, count) = np.log(rate) + inside, self._open.get(epoch, (None, 1.0, 0))
             self._open[epoch] = part if seen is None else np.logaddexp(seen, part), left - rate, count + 1
-            if self.batches is not None and count + 1 >= self.batches:
+            if count + 1 >= self.batches:
                 self._closed = self._closed + self._epoch(*self._open.pop(epoch))
 
     def value(self) -> Any:
@@ -374,43 +360,25 @@ class Total:
 
 
 class _Sums:
-    """The totals over the steps so far, of which few numbers each are kept: of the candidates, of background records,
-    of the games, and the candidates' log-likelihood ratios."""
+    """The totals over the steps so far, of which few numbers each are kept: of the candidates, of background records
+    and of the games."""
 
-    def __init__(self, *, mixture: bool, batches: float | None) -> None:
-        self.scores, self.null, self.games, self.llr = (Total(mixture=mixture, batches=batches) for _ in range(4))
+    def __init__(self, *, mixture: bool, batches: float) -> None:
+        self.scores, self.null, self.games = (Total(mixture=mixture, batches=batches) for _ in range(3))
         self.how: dict[int, Array] = {}
-        self.spectra: dict[int, Array] = {}
         self._susceptibility: Any = 0.0
 
     def add(self, number: int, step: StepFound) -> None:
-        self.how[number], self.spectra[number] = step.how, step.spectrum
+        self.how[number] = step.how
         self._susceptibility = self._susceptibility + step.susceptibility
         self.scores.add(step.inside, step.absent[0], step.how)
         self.null.add(step.null, step.absent[0], step.how)
         self.games.add(step.games, step.absent[1:, None], step.how)
-        self.llr.add(step.llr, step.absent[0], step.how)
 
     @property
     def susceptibility(self) -> Array | None:
         mean = self._susceptibility / len(self.how)
         return None if np.isnan(mean).any() else mean
-
-
-class PlayedScores(NamedTuple):
-    """The scores of a run, and what the games say about them."""
-
-    scores: Array
-    llr: Array
-    null: Array
-    prediction: Prediction
-    susceptibility: Array | None
-    ranks: tuple[int, ...]
-    spectra: tuple[Array, ...]
-    setting: Setting
-    left_out: int  # steps for which there was no time, or which were not needed
-    decided: bool  # whether nothing was left to find
-    told: float  # `StepScale.told`, the mean over the steps
 
 
 @dataclass
@@ -478,35 +446,24 @@ class PlayedRun:
 
     def run(
         self,
-        steps: Iterable[Callable[[], StepView]],
+        steps: Sequence[Callable[[], StepView]],
         kept: Store = NOWHERE,
-        time: Time | None = None,
+        time: Budget | None = None,
         elsewhere: Elsewhere | None = None,
-    ) -> PlayedScores:
-        """Score the steps; what is kept of an earlier attempt is not computed again.
+    ) -> GlirOutcome:
+        """Score the steps by a setting that games choose; what is kept of an earlier attempt is not computed again.
 
-        steps : how to get each view. In a sequence, steps that are spread over the run choose the setting, because
-            gradients change while it trains; in another iterable, the first ones do.
+        steps : how to get each view. Some that are spread over the run choose the setting, because gradients change
+            while it trains.
         time : the most telling steps come first, and those that do not fit are left out.
-        elsewhere : computes `scored` of steps of a sequence in their order, once the setting is chosen; None: this
+        elsewhere : computes `scored` of steps in the order of their numbers, once the setting is chosen; None: this
             process does.
 
-        Further steps of a sequence are left out once they could tell nothing (`Play.stop_when_decided`).
+        Further steps are left out once they could tell nothing (`Play.stop_when_decided`).
         """
-        in_order = not isinstance(steps, Sequence)
-        sums = _Sums(mixture=self.method == "mixture", batches=None if in_order else self.batches)
-        if not isinstance(steps, Sequence):
-            todo = enumerate(steps)
-            first = [self._played(make(), number) for number, make in itertools.islice(todo, self.play.tuning_steps)]
-            if not first:
-                raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-            best, settled = self._settle(first)
-            for number, step in settled.items():
-                sums.add(number, step)
-            number = len(first) - 1
-            for number, make in todo:
-                self._take(sums, number, self.scored(make(), number, best), NOWHERE)
-            return self._put_together(sums, number + 1)
+        if not steps:
+            raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
+        sums = _Sums(mixture=self.method == "mixture", batches=self.batches)
         tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
         saved = {number: known for number in tuning if (known := _saved(kept, number)) is not None}
         if saved:
@@ -532,7 +489,7 @@ class PlayedRun:
         return self._put_together(sums, len(steps), decided=decided)
 
     def _others(
-        self, sums: _Sums, rest: Sequence[int], found: Iterator[StepFound | None], kept: Store, time: Time | None
+        self, sums: _Sums, rest: Sequence[int], found: Iterator[StepFound | None], kept: Store, time: Budget | None
     ) -> bool:
         """Takes the steps that are left, as they come and as long as there is time; whether more could tell nothing."""
         longest = 0.0
@@ -670,26 +627,29 @@ class PlayedRun:
             null=null,
             games=games,
             absent=np.concatenate([scale.absent(asked), absent]),
-            llr=scale.llr(asked)[0],
             susceptibility=np.full(self.candidates, np.nan) if known is None else known,
-            spectrum=fit.spectrum,
         )
 
-    def _put_together(self, sums: _Sums, count: int, *, decided: bool = False) -> PlayedScores:
-        null, games, order = sums.null.value(), sums.games.value(), sorted(sums.how)
-        rest, first = slice(self.games.tuning, None), sums.how[order[0]]
-        return PlayedScores(
-            scores=sums.scores.value(),
-            llr=sums.llr.value(),
-            null=null[~np.isnan(null)],
-            prediction=Prediction.of(games[rest], self.games.inside[rest]),
+    def _put_together(self, sums: _Sums, count: int, *, decided: bool = False) -> GlirOutcome:
+        scores, games, null = sums.scores.value(), sums.games.value()[self.games.tuning :], sums.null.value()
+        inside, null = self.games.inside[self.games.tuning :], np.sort(null[~np.isnan(null)])
+        at_least, first = null.size - np.searchsorted(null, scores, side="left"), sums.how[min(sums.how)]
+        members, others = games[inside], games[~inside]
+        roc = roc_curve(members, others)
+        return GlirOutcome(
+            method=self.method,
+            scores=scores,
             susceptibility=sums.susceptibility,
-            ranks=tuple(int(sums.how[number][5]) for number in order),
-            spectra=tuple(sums.spectra[number] for number in order),
-            setting=(float(first[3]), float(first[4])),
-            left_out=count - len(order),
+            rank=int(first[5]),
+            cutoff=float(first[3]),
+            ridge=float(first[4]),
+            calibration=logistic_calibration(members, others),
+            p_values=np.asarray((1.0 + at_least) / (1.0 + null.size), dtype=np.float64),
+            null_scores=null,
+            prediction=ExpectedRoc(fpr=roc.fpr, tpr=roc.tpr, auc=float(game_aucs(games, inside).mean())),
+            left_out=count - len(sums.how),
             decided=decided,
-            told=float(np.mean([sums.how[number][6] for number in order])),
+            told=float(np.mean([sums.how[number][6] for number in sorted(sums.how)])),
         )
 
     # -- parts --

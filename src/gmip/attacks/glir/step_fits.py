@@ -427,11 +427,10 @@ class StepFit(ABC):
 
     Attributes
     ----------
-    samples : m. spectrum : of S, falling; empty where it is not known.
+    samples : m.
     """
 
     samples: float
-    spectrum: Array
 
     @abstractmethod
     def metric(self, setting: Setting, *, in_batch: bool = True) -> Metric | None:
@@ -497,12 +496,9 @@ class _Primal(StepFit):
             else:
                 self.scatter = Scatter.of(_pool_parts(view, fit))
             model = self.scatter.model(shrinkage=shrinkage, extra_dims=view.extra_dims)
-        self.samples, self.spectrum = model.num_samples, model.spectrum
+        self.samples = model.num_samples
         self.plain = model
         self.model = model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model
-        self.rank = int(
-            np.count_nonzero(model.spectrum > np.finfo(np.float64).eps * view.mean.size * model.spectrum[0])
-        )
         self.scored = scored
         self.places = np.concatenate([self.model.embed(part) for part in _pool_parts(view, scored, ordered=True)])
         self.mean = self.model.embed(view.mean[None])[0]
@@ -609,7 +605,7 @@ class _Sketched(StepFit):
 
     def __init__(self, rest: Sketch, along: _Primal) -> None:
         self.along, self.rest = along, rest
-        self.samples, self.spectrum = along.samples, along.spectrum
+        self.samples = along.samples
         m = along.view.num_background
         inside, asked = along.scored[along.scored < m], along.scored[along.scored >= m] - m
         places = np.searchsorted(rest.rows, inside)
@@ -741,7 +737,7 @@ class _Dual(StepFit):
                 remedy="pass gradients that differ",
             )
         self.rank = int(min(nu, view.dimension))
-        self.unit, self.spectrum = total / self.rank, np.empty(0)
+        self.unit = total / self.rank
         self.scale, self.floor = 1.0, 0.0
         if shrinkage is not None:
             squares = float(np.einsum("ij,ij->", self.inner, self.inner)) / nu**2

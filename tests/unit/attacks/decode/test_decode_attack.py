@@ -103,10 +103,12 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
     who = AttackedRecords(ids, task.pool[ids], task.pool[rest])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
     chosen = sized(trace)
-    assert not chosen.by_rows
+    assert not chosen.cost.by_rows
     found = [
         decode(
-            published_sums(gradients, trace, who, chosen._replace(by_rows=by_rows), lambda count: None),
+            published_sums(
+                gradients, trace, who, chosen._replace(cost=chosen.cost._replace(by_rows=by_rows)), lambda count: None
+            ),
             dataset_size=MEMBERS,
             coverage=1.0,
         ).log_odds
@@ -119,8 +121,8 @@ def test_steps_that_do_not_fit_are_left_out(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=10, sampling="fixed")
     chosen = sized(trace, limit=8 * 80 * 80 * 4)
     assert chosen.steps == 2 and "the first 2 of 8 recorded steps, which is what `memory_limit" in chosen.left_out
-    chosen = sized(trace, most_work=3.5 * sized(trace).work / 8)
-    assert chosen.steps == 3 and chosen.work < 3.5 * sized(trace).work / 8
+    chosen = sized(trace, most_work=3.5 * sized(trace).cost.work / 8)
+    assert chosen.steps == 3 and chosen.cost.work < 3.5 * sized(trace).cost.work / 8
     assert "the first 3 of 8 recorded steps, which is what `most_work" in chosen.left_out
     assert sized(trace, most_work=1.0).steps == 1
     with pytest.raises(InvalidArgument, match=r"80 candidates need .*more than memory_limit"):
@@ -135,7 +137,7 @@ class Stopped(Exception):
 @pytest.mark.parametrize("changes", [{"batch_size": 10, "sampling": "shuffled", "num_steps": 6}, {"num_steps": 5}])
 @pytest.mark.parametrize("stop", [3, 8])
 def test_an_attempt_goes_on_where_it_stopped(tmp_path, monkeypatch, changes, stop):
-    monkeypatch.setattr(listed_steps, "_KEEP_AFTER", 0.0)
+    monkeypatch.setattr("gmip.attacks.step_vectors._KEEP_AFTER", 0.0)
     task, trace = recorded(tmp_path / "a", **changes)
     whole = Decode().run(task, trace)
 
@@ -172,7 +174,7 @@ def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path, monkeypatc
     chosen = sized(trace, speed=slow, seconds=3.5 * 80)
     assert chosen.cut_short and "the first 3 of 8" in chosen.left_out
     # Where inner products of a large layer are cheap, more steps fit than by the number of its entries.
-    large: dict[str, Any] = {"num_params": 1_000_000, "seconds": 10.0}
+    large: dict[str, Any] = {"num_params": 1_000_000, "seconds": 5.0}
     entries = sized(trace, speed=Speed(record=1.0e-3, rate=1.0e10), **large)
     known = sized(trace, speed=Speed(record=1.0e-3, rate=1.0e10, row=0.1, pair=1.0e-6), **large)
     assert known.steps == 8 and known.projection is None and known.left_out == ""
@@ -197,9 +199,9 @@ def test_sweeps_end_with_the_time(tmp_path):
 def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
     """Without noise a batch of 4 is told from all others by far fewer numbers than the model has."""
     task, trace = recorded(tmp_path / "a", batch_size=4, num_steps=10, sampling="shuffled")
-    half = 0.5 * sized(trace, candidates=400, num_params=10_000).work
+    half = 0.5 * sized(trace, candidates=400, num_params=10_000).cost.work
     chosen = sized(trace, candidates=400, num_params=10_000, most_work=half)
-    assert chosen.steps == 10 and chosen.projection == 128 and chosen.by_rows and chosen.work < half
+    assert chosen.steps == 10 and chosen.projection == 128 and chosen.cost.by_rows and chosen.cost.work < half
     ids = np.sort(np.concatenate([trace.members, trace.non_members]))
     who = AttackedRecords(ids, task.pool[ids], task.pool[[]])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
@@ -218,8 +220,8 @@ def test_of_many_candidates_as_many_numbers_are_solved_for_as_there_is_room_and_
     sizes = {"candidates": 100_000, "background": 10_000, "num_params": 10_000}
     for limit, most_work, expected in ((2**33, 2e13, 2048), (2**33, 2e12, 1024), (2**30, 2e13, 256)):
         chosen = sized(trace, **sizes, limit=limit, most_work=most_work)
-        assert chosen.projection == expected and chosen.by_rows and chosen.memory <= limit
-        assert chosen.work <= most_work
+        assert chosen.projection == expected and chosen.cost.by_rows and chosen.cost.memory <= limit
+        assert chosen.cost.work <= most_work
         assert f"Gradients are projected to {expected} numbers." in chosen.left_out
 
 

@@ -238,7 +238,7 @@ def test_wide_models_go_through_inner_products(tmp_path):
     gradients = PerExampleGradients.for_trace(task.make_model(), task.loss, trace.header)
     for steps, method in ([trace[0]], "likelihood-ratio"), (list(trace), "joint"):
         scores = GLiR(play=None, ridge=0.1, steps=[step.info.index for step in steps]).run(task, trace)
-        whole = collect(gradients, steps, task.pool[rest], task.pool[scores.ids], route="materialise")
+        whole = collect(gradients, steps, task.pool[rest], task.pool[scores.ids], by_rows=True)
         view = View(
             mean=whole.mean, candidates=whole.candidates, background=whole.background, batch_size=40, sampling="full"
         )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import Play, View
-from gmip.attacks.glir.selfplay import PlayedRun, PlayedScores, Total
+from gmip.attacks.glir.selfplay import GlirOutcome, PlayedRun, Total
 from gmip.store import Store
 
 PLAY = Play(games=6, tuning_games=3, grid=((1e-12, 1e-3), (1e-12, 1e-1)))
@@ -34,7 +34,7 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores(tmp_path: Path
             sampling="fixed",
         )
 
-    def go(kept: Store) -> PlayedScores:
+    def go(kept: Store) -> GlirOutcome:
         run = PlayedRun(
             background=900,
             candidates=60,
@@ -92,7 +92,7 @@ def test_a_step_that_the_setting_does_not_suit_takes_another(listed: bool, tmp_p
     )
     kept = Store(tmp_path, "steps")
     found = run.run([lambda t=t: view(t) for t in range(3)], kept)  # type: ignore[misc]
-    assert found.setting == grid[0] and found.left_out == 0 and np.isfinite(found.scores).all()
+    assert (found.cutoff, found.ridge) == grid[0] and found.left_out == 0 and np.isfinite(found.scores).all()
     second = kept.get(1)
     assert second is not None and second.arrays["how"][4] == grid[1][1]
 
@@ -110,7 +110,7 @@ def test_epochs_in_any_order_give_the_sum_by_definition() -> None:
 
 @pytest.mark.parametrize("sampling", ["fixed", "shuffled"])
 def test_memory_does_not_grow_with_the_steps(sampling: str) -> None:
-    """Games of one step are 66 x 125 numbers, 66 kB; forty more steps leave no more than their spectra."""
+    """Games of one step are 66 x 125 numbers, 66 kB; forty more steps leave next to nothing."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(560, 6))
 

@@ -38,9 +38,9 @@ class TestSelfPlay:
     @pytest.mark.parametrize("method", METHODS)
     def test_the_seed_decides(self, method: str) -> None:
         one, again, other = played(method), played(method), played(method, seed=1)
-        for name in ("scores", "p_values", "null_scores", "llr"):
+        for name in ("scores", "p_values", "null_scores"):
             np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
-        np.testing.assert_array_equal(one.prediction.members, again.prediction.members)
+        np.testing.assert_array_equal(one.prediction.tpr, again.prediction.tpr)
         assert not np.array_equal(one.scores, other.scores)
 
     def test_p_values_are_ranks_among_the_background(self) -> None:
@@ -48,8 +48,8 @@ class TestSelfPlay:
         above = [(1 + np.sum(found.null_scores >= s)) / (1 + found.null_scores.size) for s in found.scores]
         np.testing.assert_allclose(found.p_values, above)
         assert found.null_scores.size == 600
-        assert found.prediction.members.size == 6 * 30
-        assert found.prediction.non_members.size == 6 * 80
+        steps = np.diff(found.prediction.tpr), np.diff(found.prediction.fpr)  # 6 games of 30 members and 80 others
+        assert all(np.allclose(n * rise, np.round(n * rise)) for n, rise in zip((180, 480), steps, strict=True))
 
     def test_given_settings_are_kept(self) -> None:
         rng = np.random.default_rng(5)

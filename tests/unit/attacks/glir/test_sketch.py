@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from gmip.attacks import GLiR
-from gmip.attacks.glir import Play, View
+from gmip.attacks.glir import GlirOutcome, Play, View
 from gmip.attacks.glir.glir_attack import GlirPlan, sketches
-from gmip.attacks.glir.selfplay import PlayedRun, PlayedScores, set_apart
+from gmip.attacks.glir.selfplay import PlayedRun, set_apart
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import collect, has_room, sketched
 from gmip.stats.scores import auc
@@ -54,7 +54,7 @@ def run_of(folder: Any, **changes: Any) -> tuple[Task, Trace, np.ndarray, np.nda
     return task, trace, np.r_[members, others[:OTHERS]], others[OTHERS:]
 
 
-def played(task: Task, trace: Trace, asked: np.ndarray, rest: np.ndarray, rank: int | None) -> PlayedScores:
+def played(task: Task, trace: Trace, asked: np.ndarray, rest: np.ndarray, rank: int | None) -> GlirOutcome:
     """The first step, with as many directions; None: by all gradients as they are."""
     torch.manual_seed(0)
     gradients = PerExampleGradients(task.make_model(), task.loss, clip_norm=trace.header.clip_norm)
@@ -75,7 +75,7 @@ def played(task: Task, trace: Trace, asked: np.ndarray, rest: np.ndarray, rank: 
     how["noise_std"] = step.info.noise_std
     left = None
     if rank is None:
-        found = collect(gradients, step, *sets, route="materialise")
+        found = collect(gradients, step, *sets, by_rows=True)
     else:
         found, left = sketched(gradients, [step], *sets, rank=rank, apart=run.apart)
     view = View(mean=found.mean, candidates=found.candidates, background=found.background, sketch=left, **how)
@@ -96,7 +96,9 @@ def test_with_all_directions_it_is_exact_and_with_fewer_it_comes_near(tmp_path: 
     # Noise that games draw is another in other axes, and with it the scale of the scores a little.
     error = 1e-8 if not changes else 5e-3
     np.testing.assert_allclose(whole.scores, exact.scores, rtol=error, atol=error * np.abs(exact.scores).max())
-    np.testing.assert_allclose(whole.null, exact.null, rtol=error, atol=error * np.abs(exact.null).max())
+    np.testing.assert_allclose(
+        whole.null_scores, exact.null_scores, rtol=error, atol=error * np.abs(exact.null_scores).max()
+    )
     near = [np.corrcoef(one.scores, exact.scores)[0, 1] for one in (few, half)]
     assert 0.2 < near[0] < near[1] < 0.99999999 and near[1] > 0.8
     assert few.told < half.told
@@ -107,13 +109,12 @@ def test_what_is_left_out_counts_and_games_know_by_how_much(tmp_path: Any, chang
     """20 directions alone would tell as much as 20; p-values of strangers are uniform, and the forecast is right."""
     task, trace, asked, rest = run_of(tmp_path, **changes)
     found = played(task, trace, asked, rest, 20)
-    null, inside = np.sort(found.null), np.isin(asked, trace.members)
-    p_values = (1 + null.size - np.searchsorted(null, found.scores)) / (1 + null.size)
-    error = np.sqrt(0.05 * 0.95 * (1 / OTHERS + 1 / null.size))
-    assert np.mean(p_values[~inside] <= 0.05) <= 0.05 + 2.0 * error
+    inside = np.isin(asked, trace.members)
+    error = np.sqrt(0.05 * 0.95 * (1 / OTHERS + 1 / found.null_scores.size))
+    assert np.mean(np.asarray(found.p_values)[~inside] <= 0.05) <= 0.05 + 2.0 * error
     area = auc(found.scores[inside], found.scores[~inside])
     spread = np.sqrt(area * (1.0 - area) / MEMBERS)  # at most
-    assert abs(found.prediction.auc - area) <= 0.02 + 2.0 * spread
+    assert found.prediction is not None and abs(found.prediction.auc - area) <= 0.02 + 2.0 * spread
     if not changes:
         assert found.told > 25.0  # 20 would be all
 
