@@ -1,17 +1,18 @@
 """How time and memory of GLiR grow with parameters, records and steps, and the audit of a large model.
 
-    python benchmarks/scale.py                        # growth, about two minutes
-    python benchmarks/scale.py growth --long          # 1e4 to 1e7 parameters, up to 8,000 records and 1,000 steps
+    python benchmarks/scale.py                        # growth, about a minute
+    python benchmarks/scale.py growth --long --docs   # 1e4 to 1e8 parameters, 1e3 to 1e5 records, 1 to 1e4 steps
     python benchmarks/scale.py gpt2 [--length 16]     # GPT-2 small, 64 records, 2 steps: GLiR, decode, run check, audit
     python benchmarks/scale.py lora [--length 16]     # a LoRA fine-tuning of it, 96 records, 4 steps: the same
     python benchmarks/scale.py sketch [--long]        # many records: exact, sketched and projected, up to 100,000
+    python benchmarks/scale.py listed --docs          # decode: exact, projected, and 100,000 candidates
     python benchmarks/scale.py resnet18 [--long]      # gradients and inner products of 11 M convolutional parameters
     python benchmarks/scale.py run --steps 5000       # 500 + 500 candidates, 42 parameters: GLiR and the run check
     python benchmarks/scale.py workers                # two workers beside one, and two plain processes beside one
     python benchmarks/scale.py trace                  # what the trace of 1e6 rows and 5,000 steps costs, with a budget
 
 Each point is a process of its own: its processor time (without imports and training) and its peak memory. The exponent
-is the slope of log(time) over log(size) between the last two points, where start-up counts least.
+is the slope of log(time) over log(size) from one point to the next; start-up counts least in the last one.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from _harness import resident
+from _harness import resident, written
 from numpy.typing import NDArray
+from scipy.special import expit
 from scipy.stats import spearmanr
 from torch import nn
 
@@ -58,18 +60,18 @@ from gmip.vocabulary import Recipe
 
 GIB = 2**30
 MEMBERS, TEXTS = 16, 64
-PIECES = 16
+PIECES = 12
 FEW, MANY, SMALL = 5_000, (20_000, 50_000, 100_000), "300 MiB"
-SHORT = {"params": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (4, 20, 100)}
+SHORT = {"parameters": (10_000, 100_000, 1_000_000), "records": (1_000, 2_000, 4_000), "steps": (1, 10, 100)}
 LONG = {
-    "params": (10_000, 100_000, 1_000_000, 10_000_000),
-    "records": (1_000, 2_000, 4_000, 8_000),
-    "steps": (10, 100, 1_000),
+    "parameters": (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000),
+    "records": (1_000, 2_000, 4_000, 20_000, 100_000),
+    "steps": (1, 10, 100, 1_000, 10_000),
 }
 
 
-def growing(*, params: int = 10_000, records: int = 1_000, steps: int = 2) -> Task:
-    """A multi-layer perceptron of about so many parameters; a tenth of the records are members, in batches of 32."""
+def growing(*, params: int = 10_000, records: int = 1_000, steps: int = 2, part: int = 10) -> Task:
+    """A multi-layer perceptron of about so many parameters; one in `part` records is a member, in batches of 32."""
     wide = max(1, round((-110 + math.sqrt(110**2 + 4.0 * params)) / 2.0))
     torch.manual_seed(0)
     pool = Examples(torch.randn(records, 100), torch.randint(0, 10, (records,)))
@@ -77,21 +79,28 @@ def growing(*, params: int = 10_000, records: int = 1_000, steps: int = 2) -> Ta
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(100, wide), nn.Tanh(), nn.Linear(wide, wide), nn.Tanh(), nn.Linear(wide, 10))
 
-    recipe = Recipe(dataset_size=records // 10, batch_size=32, num_steps=steps, learning_rate=0.1, sampling="shuffled")
+    how: dict[str, Any] = {"batch_size": 32, "num_steps": steps, "learning_rate": 0.1, "sampling": "shuffled"}
+    recipe = Recipe(dataset_size=records // part, **how)
     return Task(name="growing", make_model=model, pool=pool, test=pool[:10], recipe=recipe)
 
 
-def point(size: dict[str, int]) -> dict[str, float]:
+def point(what: str, size: int) -> dict[str, Any]:
     """Seconds and GiB of one GLiR: members and as many others are candidates, all other records are background."""
     warnings.simplefilter("ignore", GmipWarning)
-    task = growing(**size)
+    makes: dict[str, Callable[[], Task]] = {
+        "parameters": lambda: growing(params=size),
+        "records": lambda: growing(records=size),
+        "steps": lambda: long_run(size),
+    }
+    task = makes[what]()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         train(task, seed=1, out=Path(folder) / "run")
         trace = Trace.open(Path(folder) / "run")
         before, start = _peak(), time.process_time()
         asked, rest = _candidates(task, trace)
-        GLiR(play=Play(stop_when_decided=False)).run(task, trace, asked, task.pool[rest])
-        return {"seconds": time.process_time() - start, "before": before, "GiB": _peak()}
+        found = GLiR(play=Play(stop_when_decided=False), memory_limit="1 GiB").run(task, trace, asked, task.pool[rest])
+        seconds, way = time.process_time() - start, "sketched" if "sketched" in found.facts else "exact"
+        return {"seconds": seconds, "before": before, "GiB": _peak(), "way": way}
 
 
 def crowd(records: int, noise: float) -> Task:
@@ -154,12 +163,75 @@ def crowds(long: bool) -> None:
         )
 
 
-def long_run() -> Task:
+LISTED: tuple[tuple[int, int | None, str, float], ...] = (  # candidates, batch size, memory_limit, most_work
+    *((FEW, None, limit, 1e15) for limit in ("4 GiB", "300 MiB", "100 MiB", "30 MiB")),
+    (FEW, 64, "8 GiB", 1e15),
+    (FEW, 64, "8 GiB", 2e12),
+    *((many, None, "1 GiB", 2e12) for many in (MANY[0], MANY[-1])),
+)
+
+
+def listed_attacked(records: int, batch: int | None, limit: str, most_work: float) -> dict[str, Any]:
+    """Decoding of one full batch, or of 20 mini-batches: every second candidate is a member."""
+    torch.set_num_threads(1)
+    task = growing(records=records, part=2, steps=1 if batch is None else 20)
+    draw = {"batch_size": batch or records // 2, "sampling": "full" if batch is None else "shuffled"}
+    task = dataclasses.replace(task, recipe=dataclasses.replace(task.recipe, **draw))
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)
+        train(task, seed=1, out=Path(folder) / "run")
+        trace = Trace.open(Path(folder) / "run")
+        before, start = _peak(), time.process_time()
+        found = Decode(coverage=1.0, memory_limit=limit, most_work=most_work).run(task, trace, np.arange(records))
+        seconds = time.process_time() - start
+    inside = np.isin(found.ids, trace.members)
+    chance = expit(found.scores)
+    return {
+        "seconds": seconds,
+        "GiB": _peak(),
+        "before": before,
+        "numbers": found.facts.get("projected_to", trace.header.num_params),
+        "auc": auc(found.scores[inside], found.scores[~inside]),
+        "told": found.facts["bits"],
+        "bits": 1.0 + float(np.log2(np.clip(np.where(inside, chance, 1.0 - chance), 1e-12, 1.0)).mean()),
+        "chance": chance.tolist() if records == FEW else [],
+    }
+
+
+def lists(docs: bool) -> None:
+    """One line for each way to decode; the exact one of the same batches comes first."""
+    heads = "candidates | batches | numbers of a gradient | CPU s | GiB (before) | AUC | bits said | bits found"
+    table = f"| {heads} | off the exact probability |\n|{' --- |' * 9}\n"
+    print(table, end="", flush=True)
+    exact: dict[int | None, list[float]] = {}
+    begin = f"import sys, json; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r}); import scale; "
+    for one in LISTED:
+        call = f"print(json.dumps(scale.listed_attacked(*{one!r})))"
+        done = subprocess.run([sys.executable, "-c", begin + call], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        off = ""
+        if found["chance"]:
+            off = f"{np.abs(np.subtract(found['chance'], exact.setdefault(one[1], found['chance']))).mean():.3f}"
+        row = [f"{one[0]:,}", "1, full" if one[1] is None else f"20 of {one[1]}", f"{found['numbers']:,}"]
+        row += [f"{found['seconds']:.1f}", f"{found['GiB']:.2f} ({found['before']:.2f})", f"{found['auc']:.3f}"]
+        table += f"| {' | '.join([*row, *(f'{found[name]:.3f}' for name in ('told', 'bits')), off])} |\n"
+        print(table.splitlines()[-1], flush=True)
+        if docs:
+            documented("listed", table)
+
+
+def documented(name: str, table: str) -> None:
+    """Puts the table into the page of evidence."""
+    page = Path(__file__).resolve().parent.parent / "docs/evidence/cost.md"
+    page.write_text(written(page.read_text(encoding="utf-8"), "scale.py", {name: table}), encoding="utf-8")
+
+
+def long_run(steps: int) -> Task:
     """Logistic regression with 42 parameters and noise: 500 members, 500 others, 2,000 background records."""
     torch.manual_seed(0)
     inputs = torch.randn(3_000, 20)
     pool = Examples(inputs, (inputs[:, 0] + torch.randn(3_000) > 0.0).long())
-    recipe = Recipe(dataset_size=500, batch_size=50, num_steps=1, learning_rate=0.1, sampling="shuffled")
+    recipe = Recipe(dataset_size=500, batch_size=50, num_steps=steps, learning_rate=0.1, sampling="shuffled")
     recipe = dataclasses.replace(recipe, noise_std=0.02, clip_norm=1.0)
     return Task(name="long", make_model=lambda: nn.Linear(20, 2), pool=pool, test=pool[:10], recipe=recipe)
 
@@ -168,9 +240,9 @@ def run_of(steps: int, part: str, folder: str) -> dict[str, float]:
     """Seconds and GiB of GLiR, or of the run check, on a run of so many steps, which "train" records."""
     warnings.simplefilter("ignore", GmipWarning)
     torch.set_num_threads(1)
-    task = long_run()
+    task = long_run(steps)
     if part == "train":
-        train(task, dataclasses.replace(task.recipe, num_steps=steps), seed=1, out=folder)
+        train(task, seed=1, out=folder)
         return {}
     trace = Trace.open(folder)
     before, start, sums = _peak(), time.process_time(), {}
@@ -193,25 +265,24 @@ def long_runs(steps: int) -> None:
             print(f"{steps:,} steps, {part}: {done.stdout.strip()}", flush=True)
 
 
-def growth(long: bool) -> None:
-    """One table for each of what grows."""
+def growth(long: bool, docs: bool) -> None:
+    """A row for each size of what grows; the exponent is that from the size before."""
+    table = "| what grows | size | way | CPU s | exponent | GiB (before) |\n| --- | --- | --- | --- | --- | --- |\n"
+    print(table, end="", flush=True)
     for what, sizes in (LONG if long else SHORT).items():
-        print(f"\n| {what} | CPU s | GiB | GiB before |\n|---|---|---|---|")
-        found = []
+        before = None
         for size in sizes:
-            done = subprocess.run(
-                [sys.executable, __file__, "--point", json.dumps({what: size})],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            found.append(json.loads(done.stdout))
-            print(
-                f"| {size:,} | {found[-1]['seconds']:.2f} | {found[-1]['GiB']:.2f} | {found[-1]['before']:.2f} |",
-                flush=True,
-            )
-        ratio = math.log(found[-1]["seconds"] / found[-2]["seconds"]) / math.log(sizes[-1] / sizes[-2])
-        print(f"\ntime grows with {what} to the power {ratio:.2f}")
+            asked = [sys.executable, __file__, "--point", json.dumps([what, size])]
+            found = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+            power = ""
+            if before is not None and before[1]["way"] == found["way"]:
+                power = f"{math.log(found['seconds'] / before[1]['seconds']) / math.log(size / before[0]):.2f}"
+            before = size, found
+            row = [what, f"{size:,}", found["way"], f"{found['seconds']:.2f}", power]
+            table += f"| {' | '.join(row)} | {found['GiB']:.2f} ({found['before']:.2f}) |\n"
+            print(table.splitlines()[-1], flush=True)
+            if docs:
+                documented("growth", table)
 
 
 def gpt2(length: int = 32) -> Task:
@@ -347,8 +418,9 @@ def convolutions(count: int) -> None:
 
 
 def shared_steps(folder: str) -> tuple[Task, Trace, NDArray[Any], Examples]:
-    """A run whose steps are pieces of about a second, its candidates and background; it is recorded if need be."""
-    task = growing(params=200_000, records=1_600, steps=PIECES)
+    """A run whose steps are pieces of about a second, its candidates and background; it is recorded if need be. Where
+    the folder says so all records are candidates, and half of them members."""
+    task = growing(params=200_000, records=3_200, steps=PIECES, part=2 if folder.endswith("listed") else 10)
     if not (Path(folder) / "trace.json").exists():
         train(task, seed=1, out=folder)
     trace = Trace.open(folder)
@@ -381,7 +453,7 @@ def plainly(folder: str, begin: Any, done: Any) -> None:
     torch.set_num_threads(1)
     task, trace, asked, background = shared_steps(folder)
     gradients, steps, candidates = PerExampleGradients(task.make_model()), list(trace), task.pool[asked]
-    inner_products(gradients, steps[:1], background, candidates)  # warm
+    inner_products(gradients, steps[:1], background[:64], candidates[:64])  # warm
     begin.wait()
     for step in steps[: PIECES // 2]:
         inner_products(gradients, [step], background, candidates)
@@ -405,12 +477,13 @@ def two_workers(rounds: int) -> None:
     """The speed of two beside one: of the attacks, and of what the machine gives to two processes at that moment."""
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        folder = f"{place}/run"
+        folder, listed = f"{place}/run", f"{place}/listed"
         shared_steps(folder)
+        shared_steps(listed)
         ways: dict[str, Callable[[int], float]] = {
             "control": lambda count: control(folder, count),
             "GLiR": lambda count: attacked(GLiR(play=Play(stop_when_decided=False)), folder, count),
-            "decode": lambda count: attacked(Decode(), folder, count),
+            "decode": lambda count: attacked(Decode(coverage=1.0, most_sweeps=1, most_work=1e15), listed, count),
         }
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(rounds):
@@ -482,9 +555,10 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("growth", *LARGE, "resnet18", "run", "workers", "trace", "sketch")
+    parts = ("growth", *LARGE, "resnet18", "run", "workers", "trace", "sketch", "listed")
     parser.add_argument("part", nargs="?", choices=parts, default="growth")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--docs", action="store_true", help="write the table of growth or listed into the docs")
     parser.add_argument("--steps", type=int, default=5_000, help="of the long run")
     parser.add_argument("--length", type=int, default=16, help="tokens of a text")
     parser.add_argument("--only", choices=PARTS, help="of gpt2 and lora")
@@ -493,7 +567,7 @@ def main() -> None:
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.point is not None:
-        print(json.dumps(point(json.loads(wanted.point))))
+        print(json.dumps(point(*json.loads(wanted.point))))
     elif wanted.part in LARGE:
         large(wanted.part, wanted.length, PARTS if wanted.only is None else (wanted.only,), wanted.limit)
     elif wanted.part == "run":
@@ -504,10 +578,12 @@ def main() -> None:
         two_workers(3 if wanted.long else 2)
     elif wanted.part == "sketch":
         crowds(wanted.long)
+    elif wanted.part == "listed":
+        lists(wanted.docs)
     elif wanted.part == "resnet18":
         convolutions(96 if wanted.long else 32)
     else:
-        growth(wanted.long)
+        growth(wanted.long, wanted.docs)
 
 
 if __name__ == "__main__":
