@@ -187,19 +187,12 @@ def plan(
     def cost(count: int, size: int) -> Cost:
         return Cost.of(candidates, background, size, sums=1 if full else count, stacked=count if full else 1)
 
-    def fits(one: Cost) -> bool:
-        return one.memory <= limit and one.work <= most_work and sum(one.seconds(speed)) <= seconds
-
     ways = _ways(trace, steps, full=full, candidates=candidates, num_params=num_params)
     smaller = [size for size in _SMALLER if size < num_params]
-    for way in (*ways, *smaller):
-        size = way or num_params
-        kept = next((count for count in range(len(steps), 1, -1) if fits(cost(count, size))), 1)
-        found, least = cost(kept, size), way in smaller
-        soon = kept > 1 or found.work / speed.rate <= seconds
-        few = not least or found.work <= most_work or way == smaller[-1]
-        if found.memory <= limit and soon and few and (kept == len(steps) or way == ways[-1] or least):
-            break
+    within = limit, most_work, seconds, speed
+    way, kept = _fitting(lambda count, way: cost(count, way or num_params), ways, smaller, len(steps), *within)
+    size, least = way or num_params, way in smaller
+    found = cost(kept, size)
     if found.memory > limit:
         raise InvalidArgument(
             f"{candidates} candidates need {byte_size(found.memory)}, more than `memory_limit` = {byte_size(limit)} "
@@ -220,6 +213,33 @@ def plan(
     shuffled = trace.header.sampling == "shuffled" and not full
     sums = [used] if full else [[step] for step in used]
     return DecodePlan(sums, _epochs(trace, used) if shuffled else None, way, found, late, left_out)
+
+
+def _fitting(
+    cost: Callable[[int, int | None], Cost],
+    ways: Sequence[int | None],
+    smaller: Sequence[int],
+    steps: int,
+    limit: int,
+    most_work: float,
+    seconds: float,
+    speed: Speed,
+) -> tuple[int | None, int]:
+    """The first way that fits, with how many steps; the last one tried, if none does. Where not even one step has room
+    or time, it is projected as far as it takes, to the `smaller` sizes."""
+
+    def fits(one: Cost) -> bool:
+        return one.memory <= limit and one.work <= most_work and sum(one.seconds(speed)) <= seconds
+
+    for way in (*ways, *smaller):
+        kept = next((count for count in range(steps, 1, -1) if fits(cost(count, way))), 1)
+        found, least = cost(kept, way), way in smaller
+        # One step whose algebra takes longer than there is time for is projected, too.
+        soon = kept > 1 or found.work / speed.rate <= seconds
+        few = not least or found.work <= most_work or way == smaller[-1]
+        if found.memory <= limit and soon and few and (kept == steps or way == ways[-1] or least):
+            break
+    return way, kept
 
 
 def _all_full(trace: Trace, steps: list[Step]) -> bool:

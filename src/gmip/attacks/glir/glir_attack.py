@@ -667,25 +667,34 @@ class GLiR(StepAttack):
             floor = min(floor, whole.background)
             plan = cut_to_fit(cost, plan, seconds=how[0], tuning=tuning, floor=floor, steps=how[2])
             check_time(self.name, cost.least(plan, tuning), work.budget)
-        if play is not None and not self.holds_list and self.projection is None:
-            stacked = len(steps) if joint else 1
-            room = has_room(gradients, plan.background + len(who.candidates), stacked, plan.projection)
-            noisy = self.doubt != "noise" and any(step.info.noise_std > 0.0 for step in steps)
-            if not room or (noisy and plan.projection is not None):
-                ways = sketches(
-                    whole,
-                    gradients.num_params,
-                    len(who.candidates),
-                    noisy=noisy,
-                    size=size,
-                    share=play.share,
-                    steps=stacked,
-                    room=gradients.memory_limit,
-                )
-                plan = plan if not ways else ways[0] if cost is None else cost.best(ways, *how)
+        ways = self._sketches(plan, whole, gradients, who, trace, play, steps, len(steps) if joint else 1)
+        if ways:
+            plan = ways[0] if cost is None else cost.best(ways, *how)
         if cost is not None or plan != whole:
             work.parts.put("plan", fields=plan._asdict())
         return plan, cost
+
+    def _sketches(
+        self,
+        plan: GlirPlan,
+        whole: GlirPlan,
+        gradients: PerExampleGradients,
+        who: AttackedRecords,
+        trace: Trace,
+        play: Play | None,
+        steps: Sequence[Step],
+        stacked: int,
+    ) -> list[GlirPlan]:
+        """The sketches that may take the place of a plan, the best one first; none if it need not be replaced."""
+        if play is None or self.holds_list or self.projection is not None:
+            return []
+        room = has_room(gradients, plan.background + len(who.candidates), stacked, plan.projection)
+        noisy = self.doubt != "noise" and any(step.info.noise_std > 0.0 for step in steps)
+        if room and not (noisy and plan.projection is not None):
+            return []
+        size, share = trace.header.dataset_size, play.share
+        how: dict[str, Any] = {"size": size, "share": share, "steps": stacked, "room": gradients.memory_limit}
+        return sketches(whole, gradients.num_params, len(who.candidates), noisy=noisy, **how)
 
     def _say_sketched(self, source: StepSource, found: GlirOutcome) -> None:
         """What a sketch costs: by the games, and by what is known of directions that all are estimated from so many
