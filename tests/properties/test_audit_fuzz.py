@@ -1,10 +1,14 @@
-"""Whatever an audit is given: a sentence and exit code 2 (or a report), never a traceback, never half a report."""
+"""Whatever an audit is given: a sentence and exit code 2 (or a report), never a traceback, never half a report.
+
+GMIP_FUZZED_FILES sets how many inputs of each kind are tried.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,7 +25,11 @@ from gmip.report import read_result
 pytestmark = pytest.mark.slow
 
 REPORT = {"report.html", "report.md", "result.json"}
-FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(
+    max_examples=int(os.environ.get("GMIP_FUZZED_FILES", "40")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 NAMES = st.sampled_from([*AuditConfig.model_fields, "taks", "path", "name", "recipe", "count", "options"])
 VALUES = st.recursive(
