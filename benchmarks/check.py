@@ -56,6 +56,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "noise in half of the directions": ("noise-dependence",),
     "half of the noise is the other half, turned": ("noise-dependence",),
     "noise of biases from that of weights": ("noise-dependence",),
+    "clipping by the mean norm of the batch": ("counted",),
+    "clipping by the largest norm of the batch": ("counted",),
     "one record in every batch": ("drawn-often",),
     "all records drawn in pairs": ("drawn-together",),
     "two records always drawn together": ("drawn-together",),

@@ -84,6 +84,7 @@ CLAIMS = st.sampled_from([(), ("--claim", "mu=0"), ("--claim", "epsilon=1e-9@1")
 @FUZZ
 @given(damaged(GOOD_PREDICTIONS), CLAIMS)
 @example((".csv", GOOD_PREDICTIONS.encode()), ())
+@example((".csv", GOOD_PREDICTIONS.replace(",6,0,", ",1e308,0,").encode()), ())
 def test_prediction_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
     audited(file, claim)
 

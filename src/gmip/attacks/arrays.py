@@ -171,6 +171,7 @@ def finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
 
 Array = NDArray[np.float64]
 Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits", "classes"]
+_LARGEST: Final = 1.0e100  # confidence: what is larger, as no model's is, overflows when it is squared
 LEAST_LOG: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 _SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
 _VOTES: Final = 1.0e-5  # probabilities of 0 and 1 and none nearer to them than this are shares of votes
@@ -517,11 +518,12 @@ def _with_and_without(references: Sequence[ReferenceAnswers], size: int) -> bool
 def _comparable(models: Sequence[Answers]) -> list[Array]:
     """The confidences of each model on a scale on which LiRA may take them to be nearly Gaussian, shapes (c, 1).
 
-    That is phi, and where it is infinite the largest finite one of any model. But a forest's probabilities are shares
-    of votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises their variance.
+    That is phi, and where it is infinite or absurd the largest one of any model that is not. But a forest's
+    probabilities are shares of votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises
+    their variance.
     """
     phis = [one.phi for one in models if one.phi is not None]
-    low, high = finite_range(phis)
+    low, high = np.clip(finite_range(phis), -_LARGEST, _LARGEST)
     edge = any(np.isinf(phi).any() for phi in phis)
     if edge and max(-low, high) < -np.log(_VOTES):
         return [np.arcsin(np.sqrt(np.exp(one.log_p)))[:, None] for one in models if one.log_p is not None]

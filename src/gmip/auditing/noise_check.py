@@ -23,6 +23,7 @@ from gmip.stats.record_tests import (
     EQUAL_ENTRIES,
     cancelled_noise,
     cosine_p_value,
+    cut_off_p_value,
     dependent_noise,
     equal_entries,
     normal_p_value,
@@ -328,6 +329,7 @@ _AT_ONCE: Final = (
 )  # entries of a parameter, of all steps, whose rows and columns are compared: of fewer steps else
 _MOST_LINES: Final = 2048  # of a parameter, whose dependence is looked at
 _ODD_TAILS: Final = 6.0  # of its standard deviations
+_CUT: Final = SHARE / 10  # chance that the noise of a sound run looks cut off
 _EQUAL: Final = 1.2  # times the equal entries that chance gives: fewer may come from the arithmetic
 _HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
 _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first is named
@@ -439,6 +441,9 @@ def _values_repeat(z: Left, steps: Sequence[RecomputedStep]) -> CheckOutcome | N
     equal, expected, p = equal_entries(z.sample(EQUAL_ENTRIES))
     if p < SHARE and equal > _EQUAL * expected and not any(_rounded(s.published) for s in steps):
         return failed("noise-size", "noise-values-repeat", value=float(equal), expected=expected, p_value=p)
+    if (p := cut_off_p_value(z.sample(_SHAPE))) < _CUT:
+        tails = z.mean(4) / z.mean(2) ** 2
+        return failed("noise-size", "noise-not-normal", value=tails, expected=3.0, p_value=p)
     return None
 
 

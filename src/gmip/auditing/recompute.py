@@ -48,6 +48,7 @@ from gmip.tasks import Task, load
 from gmip.trace import Step, StepInfo, Trace
 from gmip.training.loop import initial_model
 from gmip.training.models import dropouts
+from gmip.training.recorder import numpy_of
 from gmip.vocabulary import RANDOM_SIZES
 
 # -- whether the recorded steps are all of the training ---------------------------------------------------------------
@@ -299,12 +300,15 @@ def _starts_elsewhere(task: Task, trace: Trace) -> bool:
 
 
 def _buffers_differ(task: Task, trace: Trace) -> bool:
-    """Whether the trained model has buffers other than those that `make_model` gives."""
-    final = trace.final_arrays() or {}
+    """Whether the trained model has buffers, or parameters that no step trains, other than those that `make_model`
+    gives."""
+    final, recorded = trace.final_arrays() or {}, {spec.name for spec in trace.header.parameters}
     fresh = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=False)
+    if trace.header.recorded_params < trace.header.num_params:  # nor are those that steps train
+        recorded |= {name for name, _ in fresh.named_parameters()}
     return any(
-        name in final and not np.array_equal(final[name], buffer.detach().cpu().numpy())
-        for name, buffer in fresh.named_buffers()
+        name in final and name not in recorded and not np.array_equal(final[name], numpy_of(kept))
+        for name, kept in itertools.chain(fresh.named_buffers(), fresh.named_parameters())
     )
 
 

@@ -269,7 +269,7 @@ SmallFault = Literal[
     "noise-layer",  # it is in one parameter of the model
     "noise-step",  # it is at one step
     "noise-seed",  # others can draw it again
-    "noise-dependence",  # some of it follows from the rest
+    "noise-dependence",  # some of it follows from the rest, or it is cut off
     "scale",  # the gradient is larger
     "clip-norm",  # records are clipped to a larger norm
     "own-size",  # Poisson batches are divided by their own size
@@ -278,8 +278,8 @@ SmallFault = Literal[
     "drawn-together",  # some are in the same batches more often than by chance
     "records",  # members were replaced, or have another label
     "inputs",  # inputs or the model were changed, as augmentation and dropout do
-    "counted",  # a record counts more than once, or nobody lists it
-    "buffers",  # the released model holds others than it began with
+    "counted",  # a record counts more than once, nobody lists it, or others are clipped by it
+    "buffers",  # the released model holds others, or other frozen parameters, than it began with
     "optimizer",  # one that is not torch's goes by other gradients
     "steps",  # a fault is in steps that were not computed again
     "before",  # the model was trained before the recording began

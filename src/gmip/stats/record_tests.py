@@ -54,6 +54,15 @@ def shape_p_value(entries: Array) -> float:
     return float(special.kolmogorov(math.sqrt(chances.size) * distance))
 
 
+def cut_off_p_value(entries: Array) -> float:
+    """Tests that the largest of normal entries of any shape, in units of their size, is not too small, as it is where
+    they were cut off or drawn again beyond a limit: who sees one from beyond it knows what moved it there."""
+    size = math.sqrt(float(np.mean(np.square(entries))))
+    if size == 0.0:
+        return 1.0
+    return math.exp(entries.size * math.log1p(-2.0 * float(special.ndtr(-np.abs(entries).max() / size))))
+
+
 _EQUAL = 2.0e-6  # of the size of the noise: entries are equal; some roundings of float32
 EQUAL_ENTRIES = 100_000  # of which repetitions are counted
 

@@ -384,7 +384,9 @@ class Recorder:
         self._model, self._path = model, path
         self._ranks = Ranks(model)
         self._private, self._optimizer = _taken_apart(optimizer, clip_norm=clip_norm, noise_std=noise_std)
-        mixes = _mixing(model, guarded=self._private is not None or clip_norm is not None or bool(noise_std))
+        guarded = self._private is not None or clip_norm is not None or bool(noise_std)
+        _refuse_strangers(model, self._optimizer if guarded else None)
+        mixes = _mixing(model, guarded=guarded)
         self._noise_std, self._nominal, self._sampling = noise_std or 0.0, batch_size, sampling
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         trained = published(model, self._optimizer)
@@ -823,6 +825,20 @@ def _mixing(model: nn.Module, *, guarded: bool) -> str | None:
             "guaranteed or forecast about this run. Audits attack it by rehearsal."
         )
     return found
+
+
+def _refuse_strangers(model: nn.Module, optimizer: Optimizer | None) -> None:
+    """Raise where the optimizer of a run with clipping or noise trains parameters that are not the model's, such as
+    those of a loss: nobody would look at their gradients."""
+    own = {id(p) for p in model.parameters()}
+    held = [p for group in ([] if optimizer is None else optimizer.param_groups) for p in group["params"]]
+    if strangers := sum(id(p) not in own for p in held):
+        raise InvalidArgument(
+            f"holds {strangers} of {len(held)} parameters that are not those of `model`, so that nothing would tell "
+            "whether they are trained with clipping and noise",
+            argument="optimizer",
+            remedy="pass a model that holds all of them, as the task makes it",
+        )
 
 
 def _taken_apart(optimizer: Optimizer | None, **given: float | None) -> tuple[Any, Optimizer | None]:

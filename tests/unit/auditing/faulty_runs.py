@@ -73,10 +73,15 @@ NoiseFault = Literal[
     "float16",
     "bfloat16",
     "reordered",
+    "cut",
+    "redrawn",
 ]
 
 
 BatchFault = Literal["as declared", "first", "replacement", "blocks", "favourite", "in order", "pairs", "couple"]
+
+
+Clip = Literal["each", "mean", "none", "layers", "shares", "first", "value", "pairs", "normalised", "usual", "largest"]
 
 
 Applied = Literal[
@@ -96,10 +101,12 @@ class Fault:
         "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
         of three", "all but one" (steps have it), "shrinking" (to half, along the run); "uniform", "laplace", "signs"
         (of that size, but not normal); "float16", "bfloat16" (drawn in that precision), "reordered" (drawn once, in
-        another order at each step); or a factor on its standard deviation, "n" for 1/n, "root n".
+        another order at each step); "cut" and "redrawn" (beyond three standard deviations); or a factor on its standard
+        deviation, "n" for 1/n, "root n".
     clip : "mean" (after averaging), "none", "layers" (each parameter on its own), "shares" (each to its share of the
         norm), "first" (first layer only), "value" (each entry), "pairs" (means of two records), "normalised" (all
-        gradients to the norm); clip_times : factor on the norm.
+        gradients to the norm), "usual" and "largest" (all by the factor that the batch's mean norm, or its largest,
+        would need); clip_times : factor on the norm.
     scale : factor on the gradient, "sum" for n, "1/n", "fourth" for 3 in every fourth step; whole : norm to which the
         gradient of a batch is clipped by hand.
     decay, momentum : what an optimizer does, done to the gradient before it is recorded.
@@ -124,7 +131,7 @@ class Fault:
     """
 
     noise: NoiseFault | float = 1.0
-    clip: Literal["each", "mean", "none", "layers", "shares", "first", "value", "pairs", "normalised"] = "each"
+    clip: Clip = "each"
     clip_times: float = 1.0
     scale: Literal["sum", "1/n", "fourth"] | float = 1.0
     whole: float | None = None
@@ -180,6 +187,8 @@ FAULTS: dict[str, Fault] = {
     "clipping of each entry": Fault(clip="value"),
     "clipping of pairs of records": Fault(clip="pairs"),
     "all gradients scaled to C": Fault(clip="normalised"),
+    "clipping by the mean norm of the batch": Fault(clip="usual"),
+    "clipping by the largest norm of the batch": Fault(clip="largest"),
     "clipping at 1.1 C": Fault(clip_times=1.1),
     "clipping at 1.25 C": Fault(clip_times=1.25),
     "clipping at 1.5 C": Fault(clip_times=1.5),
@@ -222,6 +231,8 @@ FAULTS: dict[str, Fault] = {
     "noise in float16": Fault(noise="float16"),
     "noise in bfloat16": Fault(noise="bfloat16"),
     "noise used again in another order": Fault(noise="reordered"),
+    "noise cut off at 3 standard deviations": Fault(noise="cut"),
+    "noise drawn again beyond 3 standard deviations": Fault(noise="redrawn"),
     # batches and sizes
     "batches always the first n": Fault(batches="first"),
     "duplicates": Fault(batches="replacement"),
@@ -555,6 +566,9 @@ def _mean(
         factor = (fault.clip_times * clip_norm / norms).clamp(max=1.0)
     if clip_norm is not None and fault.clip == "normalised":
         factor = clip_norm / norms
+    if clip_norm is not None and fault.clip in ("usual", "largest"):
+        whole = norms.mean() if fault.clip == "usual" else norms.amax()
+        factor = (clip_norm / whole).clamp(max=1.0).expand_as(norms)
     if clip_norm is not None and fault.clip == "value":
         each = {name: g.clamp(-clip_norm / 10, clip_norm / 10) for name, g in each.items()}
     if clip_norm is not None and fault.clip in ("layers", "shares", "first"):
@@ -613,6 +627,10 @@ class _Noise:
         silent = {"first": name.startswith("2."), "last": name.startswith("0."), "weights": name.endswith("bias")}
         if silent.get(str(kind), False):
             return torch.zeros_like(one)
+        if kind == "cut":
+            return one.clamp(-3.0, 3.0)
+        if kind == "redrawn":
+            return torch.nn.init.trunc_normal_(one, a=-3.0, b=3.0)
         if kind in ("float16", "bfloat16"):
             return one.to(getattr(torch, kind)).to(one.dtype)
         if kind == "layers":

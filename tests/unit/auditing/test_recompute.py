@@ -74,6 +74,8 @@ def outcome(check: RunCheck, key: str):
         ("reused noise", BLIND, "noise-steps", "noise-repeats"),
         ("zero noise", BLIND, "noise-size", "noise-size"),
         ("noise 24% too small", BLIND, "noise-size", "noise-size"),
+        ("noise cut off at 3 standard deviations", NOISY, "noise-size", "noise-not-normal"),
+        ("noise drawn again beyond 3 standard deviations", NOISY, "noise-size", "noise-not-normal"),
         ("clipping of each layer", NOISY, "clipping", "clipped-by-layer"),
         ("clipping at 1.1 C", QUIET, "clipping", "clipped-wider"),
         ("batches divided by their own size", POISSON, "scale", "own-size"),
@@ -251,6 +253,32 @@ def test_buffers_that_hold_members_are_named(task: Task, tmp_path: Path, kept: b
     keeping = dataclasses.replace(task, make_model=Keeps)
     record(keeping, tmp_path / "run", keeping.make_model())
     assert (BeyondReach(fault="buffers") in check_run(keeping, tmp_path / "run").beyond_reach) == kept
+
+
+@pytest.mark.parametrize("thawed", [False, True])
+def test_frozen_layers_that_are_trained_after_all_are_named(task: Task, tmp_path: Path, thawed: bool) -> None:
+    """They are frozen when the recording begins and when it ends."""
+
+    def make_model() -> nn.Sequential:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 10), nn.Linear(10, 10, bias=False))
+        model[1].weight.data.copy_(torch.eye(10))
+        model[1].requires_grad_(False)
+        return model
+
+    half, rows = dataclasses.replace(task, make_model=make_model), np.arange(60)
+    model = make_model()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with gmip.training.record(
+        model, optimizer, tmp_path / "run", dataset_size=60, batch_size=60, members=rows, data=half
+    ):
+        for _ in range(2):
+            optimizer.zero_grad()
+            half.loss(model(half.pool[rows].inputs), half.pool[rows].targets).mean().backward()
+            optimizer.step()
+        if thawed:
+            model[1].weight.data[0, 0] += 1.0e-6
+    assert (BeyondReach(fault="buffers") in check_run(half, tmp_path / "run").beyond_reach) == thawed
 
 
 @pytest.mark.filterwarnings("ignore:The model drops units at random")

@@ -8,6 +8,7 @@ from scipy import stats
 
 from gmip.stats.record_tests import (
     cosine_p_value,
+    cut_off_p_value,
     dependent_noise,
     normal_p_value,
     quadratic_form_p_value,
@@ -21,6 +22,16 @@ def test_normal_and_size() -> None:
     assert float(size_p_value(5.0, 10.0)) == pytest.approx(2 * stats.chi2.cdf(5.0, 10))
     assert float(size_p_value(30.0, 10.0)) == pytest.approx(2 * stats.chi2.sf(30.0, 10))
     assert float(size_p_value(10.0, 10.0)) <= 1.0
+
+
+def test_cut_off_noise() -> None:
+    """A sound one's p-value is uniform, up to the size that is estimated; without what is beyond 3.5 it is small."""
+    draws = np.random.default_rng(3).normal(size=(400, 20_000))
+    found = np.array([cut_off_p_value(one) for one in draws])
+    assert stats.kstest(found, "uniform").pvalue > 0.001
+    cut = np.array([cut_off_p_value(np.clip(one, -3.5, 3.5)) for one in draws])
+    assert (cut < 1.0e-3).mean() > 0.9
+    assert cut_off_p_value(np.zeros(5)) == 1.0
 
 
 @pytest.mark.parametrize("dimension", [3, 50])

@@ -54,6 +54,21 @@ def test_batch_norm(path):
     check_trace(path, batches, model=reference)
 
 
+def test_parameters_that_are_not_the_models(path):
+    """Those of a loss, as centres of classes, would be trained with neither clipping nor noise. Frozen ones may be."""
+    model = make_model()
+    model.body.requires_grad_(False)
+    centres = nn.Parameter(torch.zeros(3))
+    whose = {"dataset_size": N, "batch_size": n, "sampling": "fixed"}
+    more = torch.optim.SGD([*model.parameters(), centres], lr=LR)
+    for declared in ({"noise_std": 0.1}, {"clip_norm": 1.0}):
+        record(model, sgd(model), path, **whose, **declared)
+        with pytest.raises(InvalidArgument, match="holds 1 of 5 parameters that are not those of model,"):
+            record(model, more, path, **whose, **declared)
+    record(model, more, path, **whose)
+    assert not path.exists()
+
+
 def test_batch_norm_that_wakes_up(path):
     """A loop that calls model.train() at each epoch puts a frozen BatchNorm back to work."""
     model = with_batch_norm()
