@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, ge
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
 from scipy.special import bdtrc, expit, logit
 
 from gmip import _validate as check
@@ -27,6 +28,9 @@ _KEPT: Final = 2000  # points of a curve that is stored
 _CLOSE: Final = 50  # times closer than candidates are on average: scores that are equal but for rounding
 _NEAR: Final = 20  # distinct scores on each side, at most, that tell the share of members around one
 _NO_CHANCE: Final = 1.0e-4
+_FEWEST_PAIRS: Final = 14  # of different sides, all of them: fewer are no proof
+_MOST_PLACES: Final = 50_000  # candidates whose nearest neighbours are looked for
+_FAR: Final = 1.0e6  # times the range of most scores: all that is farther out is there
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -423,12 +427,13 @@ def _place(scores: Array, others: Array, own: int, coins: np.random.Generator) -
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedScores:
-    """Candidates with the same scores, as copies of one record have them.
+    """Candidates with the same scores, or nearly the same, as copies of one record have them.
 
     Attributes
     ----------
     first : array of shape (c,), whether a candidate is the first of its side with its scores.
-    copied : how many of a side share their scores with the other side, at most one for each of the other.
+    copied : how many of a side share their scores with the other side, nearly or quite, at most one for each of the
+        other.
     repeated : candidates that are not the first of their side with their scores.
     copies, repeats : whether so many are no chance: scores that are coarse, or that saturate, are shared within the
         sides and across them alike; copies in both sides are shared across, repeated records within.
@@ -455,7 +460,8 @@ def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
     ways = [scores, *(scores[:, None] if len(scores) > 1 else ())]
     found = [_shared(one, inside) for one in ways]
     repeats = next((one for one in found if one.repeats), found[0])
-    copied = [one.copied for one in found if one.copies]
+    near = _nearly_shared(scores, inside)
+    copied = [*(one.copied for one in found if one.copies), *([near] if near else [])]
     return dataclasses.replace(repeats, copied=max(copied, default=0), copies=bool(copied))
 
 
@@ -487,6 +493,36 @@ def _shared(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
         copies=_no_chance(int(mixed.sum()), count.size, not_alike / max(count.size, 1)),
         repeats=_no_chance(int((several & ~mixed).sum()), count.size, all_alike / max(count.size, 1)),
     )
+
+
+def _nearly_shared(scores: Array, inside: NDArray[np.bool_]) -> int:
+    """How many of a side have nearly the scores of one of the other side, as near-copies have; 0 if by chance.
+
+    Two candidates, each of whom has the nearest scores to the other's, are of different sides with a chance of at most
+    1/2, however much the scores leak; so are the closest half, quarter and so on of such pairs. Scores that are quite
+    equal are left to `_shared`.
+    """
+    low, high = np.quantile(scores / 2.0, (0.1, 0.9), axis=1)
+    with np.errstate(over="ignore"):
+        places = (scores / 2.0 / np.where(high > low, high - low, 1.0)[:, None]).T
+    places = places.clip(-_FAR, _FAR)
+    _, which, counts = np.unique(places, axis=0, return_inverse=True, return_counts=True)
+    alone = np.flatnonzero(counts[which.reshape(-1)] == 1)
+    if not 2 * _FEWEST_PAIRS <= alone.size <= _MOST_PLACES:
+        return 0
+    places, inside, own = places[alone], inside[alone], np.arange(alone.size)
+    distances, near = cKDTree(places).query(places, k=2)
+    other = np.where(near[:, 0] == own, near[:, 1], near[:, 0])
+    pairs = np.flatnonzero((other[other] == own) & (own < other))
+    pairs = pairs[np.argsort(distances[pairs, 1], kind="stable")]
+    mixed = np.cumsum(inside[pairs] != inside[other[pairs]])
+    closest = [pairs.size >> i for i in range(pairs.size.bit_length()) if pairs.size >> i >= _FEWEST_PAIRS]
+    found = [
+        2 * int(mixed[n - 1]) - n
+        for n in closest
+        if mixed[n - 1] > n / 2 and bdtrc(mixed[n - 1] - 1, n, 0.5) < _NO_CHANCE / len(closest)
+    ]
+    return max(found, default=0)
 
 
 def _no_chance(seen: int, of: int, probability: float) -> bool:

@@ -39,6 +39,33 @@ def test_an_outlier_does_not_make_all_others_equal() -> None:
     assert found.repeated < 20 and not found.copies and not found.repeats
 
 
+def predictions(rng: np.random.Generator, copies: int, apart: float, leak: float) -> gmip.Predictions:
+    """Of 400 members and 400 others, some of whom are members whose logits are this much apart."""
+    labels, inside = rng.integers(0, 10, 800), np.arange(800) < 400
+    logits = rng.normal(size=(800, 10))
+    logits[np.arange(800), labels] += 2.0 + leak * inside
+    logits[400 : 400 + copies] = logits[:copies] + rng.normal(scale=apart, size=(copies, 10))
+    labels[400 : 400 + copies] = labels[:copies]
+    return gmip.Predictions(inside, labels=labels, logits=logits)
+
+
+@pytest.mark.parametrize(("copies", "apart"), [(400, 0.01), (80, 0.01), (80, 0.001)])
+def test_near_copies_pass_no_gate(copies: int, apart: float) -> None:
+    """As of a record that was measured, or written to a file, twice: they hide a leak of an AUC of .97."""
+    rng = np.random.default_rng(6)
+    run = gmip.audit(predictions(rng, copies, apart, 3.0), target=(0.05, 0.01), gate=True).runs[0]
+    assert run.suspicion is not None and run.suspicion.kind == "copies" and run.suspicion.blinding
+    assert run.gate is not None and not run.gate.passed
+
+
+@pytest.mark.parametrize("leak", [0.0, 1.0, 3.0])
+def test_neighbours_by_chance_are_no_copies(leak: float) -> None:
+    rng, inside = np.random.default_rng(7), np.arange(800) < 400
+    for _ in range(100):
+        scores = rng.normal(size=(3, 800)) + leak * inside
+        assert not shared_scores(scores, inside).copies and not shared_scores(scores[:1], inside).copies
+
+
 RNG = np.random.default_rng(5)
 SOME = RNG.normal(size=200)
 
