@@ -432,12 +432,12 @@ def judge_noise(
     layered = _noise_layers(z, layers, size.status == "failed", ratio, more)
     rows = _noise_rows(z.over(max(ratio, 1.0e-300)), layers)
     if all(one.status != "failed" for one in (between, size, layered, rows)):
-        size = _values_repeat(z, steps) or size
+        size = _odd_values(z, steps) or size
     return [between, size, layered, rows]
 
 
-def _values_repeat(z: Left, steps: Sequence[RecomputedStep]) -> CheckOutcome | None:
-    """Whether more entries of the noise are equal than chance and the arithmetic make."""
+def _odd_values(z: Left, steps: Sequence[RecomputedStep]) -> CheckOutcome | None:
+    """Whether entries of the noise are equal beyond chance and the arithmetic, or the largest are missing."""
     equal, expected, p = equal_entries(z.sample(EQUAL_ENTRIES))
     if p < SHARE and equal > _EQUAL * expected and not any(_rounded(s.published) for s in steps):
         return failed("noise-size", "noise-values-repeat", value=float(equal), expected=expected, p_value=p)
