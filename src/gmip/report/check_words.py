@@ -277,7 +277,7 @@ def _hidden(one: BeyondReach) -> str:
         "noise-layer": f"noise that is too small in one parameter by {less}",
         "noise-step": f"noise that is too small at one step by {less}",
         "noise-seed": "noise from a seed that others can guess",
-        "noise-dependence": "noise that is cut off, or whose entries depend on each other, in a way that so few steps do not show",
+        "noise-dependence": "noise that is cut off, or depends on itself, in a way that so few steps do not show",
         "scale": f"a gradient that is too large by {less}",
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",
