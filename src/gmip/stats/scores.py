@@ -511,7 +511,7 @@ def _nearly_shared(scores: Array, inside: NDArray[np.bool_]) -> int:
     if not 2 * _FEWEST_PAIRS <= alone.size <= _MOST_PLACES:
         return 0
     places, inside, own = places[alone], inside[alone], np.arange(alone.size)
-    distances, near = cKDTree(places).query(places, k=2)
+    distances, near = map(np.asarray, cKDTree(places).query(places, k=2))
     other = np.where(near[:, 0] == own, near[:, 1], near[:, 0])
     pairs = np.flatnonzero((other[other] == own) & (own < other))
     pairs = pairs[np.argsort(distances[pairs, 1], kind="stable")]
