@@ -40,7 +40,7 @@ def test_an_outlier_does_not_make_all_others_equal() -> None:
 
 
 def predictions(rng: np.random.Generator, copies: int, apart: float, leak: float) -> gmip.Predictions:
-    """Of 400 members and 400 others, some of whom are members whose logits are this much apart."""
+    """400 members and 400 others, some of whom are members whose logits are this much apart."""
     labels, inside = rng.integers(0, 10, 800), np.arange(800) < 400
     logits = rng.normal(size=(800, 10))
     logits[np.arange(800), labels] += 2.0 + leak * inside
@@ -51,7 +51,7 @@ def predictions(rng: np.random.Generator, copies: int, apart: float, leak: float
 
 @pytest.mark.parametrize(("copies", "apart"), [(400, 0.01), (80, 0.01), (80, 0.001)])
 def test_near_copies_pass_no_gate(copies: int, apart: float) -> None:
-    """As of a record that was measured, or written to a file, twice: they hide a leak of an AUC of .97."""
+    """They hide a leak of an AUC of .97, as a record does that was measured twice."""
     rng = np.random.default_rng(6)
     run = gmip.audit(predictions(rng, copies, apart, 3.0), target=(0.05, 0.01), gate=True).runs[0]
     assert run.suspicion is not None and run.suspicion.kind == "copies" and run.suspicion.blinding

@@ -55,7 +55,7 @@ def test_batch_norm(path):
 
 
 def test_parameters_that_are_not_the_models(path):
-    """Those of a loss, as centres of classes, would be trained with neither clipping nor noise. Frozen ones may be."""
+    """Centres of classes in a loss would be trained with neither clipping nor noise. Frozen layers may be held."""
     model = make_model()
     model.body.requires_grad_(False)
     centres = nn.Parameter(torch.zeros(3))
