@@ -144,7 +144,9 @@ def _load(tasks: set[str]) -> tuple[dict[str | None, Mapping[str, str]], dict[st
         try:
             data[task] = load_task(task).fingerprints
         except DataUnavailable as error:
-            missing[task] = _one_line(error)
+            # The folder of whoever computes results means nothing to who reads them.
+            folder = os.environ.get("GMIP_DATA", "").rstrip("/")
+            missing[task] = _one_line(error).replace(folder, "$GMIP_DATA") if folder else _one_line(error)
             warnings.warn(f"{task} is skipped: {missing[task]}", GmipWarning, stacklevel=3)
     return data, missing
 

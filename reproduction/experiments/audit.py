@@ -70,7 +70,7 @@ CURVES: Final[Curves] = {
 ATTACKS: Final = ("paper", "likelihood-ratio", "joint")
 _MORE_SEEDS: Final = {"cifar10": 20}  # of one step, attacked as in the paper: where 5 seeds do not tell
 # Records that the attacker has besides; elsewhere all that there are, to a limit of memory.
-BACKGROUND: Final = {"cifar10": 20_000}
+BACKGROUND: Final = {"cifar10": 20_000, "purchase": 10_000}
 MOST_BACKGROUND: Final = 45_000
 # C is the paper's. Its text names no optimiser; its released code does, see `recipe_of`.
 ADAM: Final = {"sampling": "full", "optimizer": "Adam", "learning_rate": 2.0e-3, "clip_norm": 10.0}
