@@ -365,7 +365,8 @@ class BatchLog:
         if found is None:
             return None
         return (
-            f"Batches were not drawn as declared ({found.fault}: {found.value:,.4g}, expected {found.expected:,.4g}). "
+            f"Batches were not drawn as declared: {found.fault.replace('-', ' ')} ({found.value:,.4g}, expected "
+            f"{found.expected:,.4g}). "
             f"The run is accounted as sampling = {header.sampling!r}, which is not what the loop did: record what is "
             "true. `gmip check` says more."
         )

@@ -116,7 +116,7 @@ def test_a_loop_that_contradicts_is_told(path):
                 recorder.batch(ids=np.arange(n))
                 plain_loop(model, optimizer, [(x[:n], y[:n])])
 
-    with pytest.warns(GmipWarning, match=r"as declared \(batches-overlap: 40, expected 16\)"):
+    with pytest.warns(GmipWarning, match=r"as declared: batches overlap \(40, expected 16\)"):
         loop()
 
 

@@ -101,7 +101,7 @@ def test_training_is_the_same_with_and_without(path):
 
 def test_last_batch_of_an_epoch_is_recorded_and_accounted_as_what_it_is(path):
     batches = batches_of(8, 8, 4, 8, 8, 4)
-    with pytest.warns(GmipWarning, match="epochs-not-drawn-anew.*sampling = 'fixed', which is not what the loop did"):
+    with pytest.warns(GmipWarning, match="epochs not drawn anew.*sampling = 'fixed', which is not what the loop did"):
         recorded(path, batches)
     sizes = {"dataset_size": N, "num_params": 39}
     assert check_trace(path, batches).runs() == (
