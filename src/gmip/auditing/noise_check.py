@@ -329,6 +329,7 @@ _AT_ONCE: Final = (
 )  # entries of a parameter, of all steps, whose rows and columns are compared: of fewer steps else
 _MOST_LINES: Final = 2048  # of a parameter, whose dependence is looked at
 _ODD_TAILS: Final = 6.0  # of its standard deviations
+_LEFT_BY_ROUNDING: Final = 1.0e-6  # of the variance of the noise
 _CUT: Final = SHARE / 10  # chance that the noise of a sound run looks cut off
 _EQUAL: Final = 1.2  # times the equal entries that chance gives: fewer may come from the arithmetic
 _HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
@@ -338,6 +339,7 @@ _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first 
     "columns-share-noise",
     "odd-row",
     "rows-share-noise",
+    "odd-entry",
     "noise-cancels",
     "noise-depends",
 )
@@ -564,13 +566,13 @@ def _noise_rows(z: Left, layers: Sequence[Layer]) -> CheckOutcome:
     worst = min(odd_ones, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
     p = min(1.0, worst.p_value * len(tests))
     if p >= SHARE:
-        matrix = len(tests) > len(layers)
+        matrix = len(tests) > 2 * len(layers)
         return passed("noise-rows", "as-declared" if matrix else "no-matrix", p_value=p)
     return failed(
         "noise-rows",
         worst.finding,
         layers=worst.layers,
-        line=worst.line if worst.finding in ("odd-row", "odd-column") else None,
+        line=worst.line if worst.finding in ("odd-row", "odd-column", "odd-entry") else None,
         value=worst.value,
         p_value=p,
     )
@@ -581,7 +583,7 @@ def _layer_tests(z: Left, layer: Layer, layers: Sequence[Layer]) -> list[_RowTes
     name = (layer.name,)
     some = z.some(range(max(1, min(len(z), _AT_ONCE // (layer.place.stop - layer.place.start)))))
     part = some.part(layer.place)
-    tests = [_cancels(part.T, name)]
+    tests = [_cancels(part.T, name), _odd_entry(part, name)]
     if len(layer.shape) < 2 or layer.shape[0] < 2:
         return tests
     block = part.reshape(len(some), layer.shape[0], -1)
@@ -630,6 +632,24 @@ def _odd_line(lines: Array, finding: CheckFinding, layer: tuple[str, ...]) -> _R
     own = size_p_value(np.sum(lines**2, axis=1), float(lines.shape[1])) * len(lines)
     odd = int(np.argmin(own))
     return _RowTest(min(1.0, float(own[odd])), finding, layer, math.sqrt(float(np.mean(lines[odd] ** 2))), odd)
+
+
+def _odd_entry(part: Array, layer: tuple[str, ...]) -> _RowTest:
+    """The entry whose noise over the steps, shape (steps, entries), is least of the declared size: one record alone may
+    move it. Its p-value is for all entries."""
+    steps, entries = part.shape
+    squares = np.einsum("ij,ij->j", part, part)
+    odd = int(np.argmin(squares))
+    # Less than rounding leaves is no less: equal numbers at one step or two are no fault.
+    p = float(special.chdtr(steps, max(float(squares[odd]), _LEFT_BY_ROUNDING * steps))) * entries
+    return _RowTest(min(1.0, p), "odd-entry", layer, math.sqrt(float(squares[odd]) / steps), odd)
+
+
+def entry_limit(steps: int, layers: Sequence[Layer]) -> float:
+    """By how much the noise of one entry may be smaller than declared: where that of the least of all is expected."""
+    sizes = [layer.place.stop - layer.place.start for layer in layers]
+    seen, entries = max(1, min(steps, _AT_ONCE // max(sizes))), sum(sizes)
+    return _noise_limit(float(special.chdtri(seen, 1.0 - 1.0 / max(entries, 2))), seen, entries)
 
 
 def _same_seed(z: Left, layers: Sequence[Layer]) -> list[_RowTest]:

@@ -240,6 +240,7 @@ CheckFinding = (
         "layers-share-noise",
         "odd-row",
         "odd-column",
+        "odd-entry",
         # why something could not be checked
         "no-steps",
         "no-members",
@@ -268,6 +269,7 @@ SmallFault = Literal[
     "noise-size",  # the noise is smaller than declared
     "noise-layer",  # it is in one parameter of the model
     "noise-step",  # it is at one step
+    "noise-entry",  # it is in one entry of a parameter
     "noise-seed",  # others can draw it again
     "noise-dependence",  # some of it follows from the rest, or it is cut off
     "scale",  # the gradient is larger

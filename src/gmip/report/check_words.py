@@ -189,6 +189,7 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     ),
     "odd-row": "Row {line} of {layers} has {value} times the noise of the others.",
     "odd-column": "Column {line} of {layers} has {value} times the noise of the others.",
+    "odd-entry": "Entry {line} of {layers} (counted row by row) has {value} times the noise of the others.",
     # unchecked
     "no-noise": "There is no noise to look at.",
     "no-steps": "No step was recorded.",
@@ -276,6 +277,7 @@ def _hidden(one: BeyondReach) -> str:
         "noise-size": f"noise that is too small by {less}",
         "noise-layer": f"noise that is too small in one parameter by {less}",
         "noise-step": f"noise that is too small at one step by {less}",
+        "noise-entry": f"noise that is too small in one entry of a parameter by {less}",
         "noise-seed": "noise from a seed that others can guess",
         "noise-dependence": "noise that is cut off, or depends on itself, in a way that so few steps do not show",
         "scale": f"a gradient that is too large by {less}",

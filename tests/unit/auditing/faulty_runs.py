@@ -56,6 +56,7 @@ NoiseFault = Literal[
     "layers",
     "row",
     "column",
+    "entry",
     "low rank",
     "half rank",
     "turned",
@@ -95,7 +96,7 @@ class Fault:
 
     noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "counted seeds" (seeds 0, 1, 2, ...:
         never the same, and anybody can draw it); "first" or "last" (layer only), "weights" (none on biases); "rows",
-        "columns" and "layers" (share it), "row" and "column" (one has none), "low rank" (weights: of rank one),
+        "columns" and "layers" (share it), "row", "column" and "entry" (one has none), "low rank" (weights: of rank one),
         "half rank" (weights: in half of the directions), "turned" (half of the columns are others, turned), "bias"
         (sums of the rows of the weights);
         "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
@@ -222,6 +223,7 @@ FAULTS: dict[str, Fault] = {
     "no noise on biases": Fault(noise="weights"),
     "a row without noise": Fault(noise="row"),
     "a column without noise": Fault(noise="column"),
+    "an entry without noise": Fault(noise="entry"),
     "every third step without noise": Fault(noise="two of three"),
     "one step without noise": Fault(noise="all but one"),
     "noise that shrinks to half": Fault(noise="shrinking"),
@@ -669,4 +671,6 @@ class _Noise:
             kept[1] = 0.0
         if kind == "column" and name.startswith("0."):
             kept[:, 1] = 0.0
+        if kind == "entry" and name.startswith("0."):
+            kept.view(-1)[137] = 0.0
         return one * kept

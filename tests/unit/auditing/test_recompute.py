@@ -153,6 +153,7 @@ def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
         "noise-size",
         "noise-layer",
         "noise-step",
+        "noise-entry",
         "noise-seed",
         "noise-dependence",
         "scale",

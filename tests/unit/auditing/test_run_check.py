@@ -98,6 +98,15 @@ def test_a_column_without_noise():
     assert (found.finding, found.line, found.layers, found.value) == ("odd-column", 7, ("0.weight",), 0.0)
 
 
+@pytest.mark.parametrize("times", [0.0, 0.001, 0.1])
+def test_one_entry_with_less_noise(times):
+    """Of all others it is no news: a thousandth of the squares. It shows one record that alone moves it."""
+    noise = drawn(2, 40)
+    noise[:, 137] *= times
+    found = failed(noise)["noise-rows"]
+    assert (found.finding, found.line, found.layers) == ("odd-entry", 137, ("0.weight",))
+
+
 @pytest.mark.parametrize("times", [0.0, 0.5])
 def test_one_step_of_many_with_less_noise(times):
     """The steps together would not show it: a fiftieth of the squares."""

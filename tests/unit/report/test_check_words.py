@@ -43,6 +43,7 @@ def test_every_check_has_a_title() -> None:
         ),
         ("noise-repeats", {"value": -1.0, "at_steps": (3, 40)}, ["The sum of the two steps"]),
         ("noise-layers-differ", {"value": 0.5, "layers": tuple("abcdef")}, ["a, b, c, d and 2 more", "0.5 times"]),
+        ("odd-entry", {"value": 0.0, "line": 7, "layers": ("0.weight",)}, ["Entry 7 of 0.weight", "has 0 times"]),
         ("odd-column", {"value": 0.0, "line": 7, "layers": ("0.weight",)}, ["Column 7 of 0.weight has 0 times"]),
         ("changed-outside", {"at_steps": (0, 2, 3)}, ["before the first", "before 2 of the later steps (2 and 3)"]),
         ("changed-outside", {"layers": ("head",)}, ["after the last step (head)"]),
