@@ -41,7 +41,7 @@ def story(result: AuditResult) -> list[str]:
         "4. When is no noise needed? When many records share few parameters. The paper's CIFAR-10 run (48,000 records, "
         f"650 parameters, no noise) is expected to give away about {_numbers.percent(most, 'up')} of its members at 1% "
         "false alarms to an attacker who knows no members: it needs no noise for this target.",
-        answer_words.ship(result).words,
+        answer_words.ship(result)[1],
         "What this does not show: there is one training of each kind, so a point of accuracy may be chance; three "
         "attacks were tried; and these are data for which a linear model is enough.",
     ]
