@@ -44,7 +44,7 @@ def test_the_task_is_that_of_purchase(monkeypatch, tmp_path):
 
 
 def test_its_cells_are_those_that_purchase_has_in_the_usual_setting():
-    """Of the attacks those of a quick run: a seed of them takes ten minutes."""
+    """The attacks have those of a quick run: one seed takes ten minutes."""
     for mine in SETTINGS["stand-in"].experiments:
         usual = PAPER.select([mine.name.removesuffix("-stand-in")])[0]
         for quick in (False, True):

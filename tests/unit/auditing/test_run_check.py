@@ -100,7 +100,7 @@ def test_a_column_without_noise():
 
 @pytest.mark.parametrize("times", [0.0, 0.001, 0.1])
 def test_one_entry_with_less_noise(times):
-    """Of all others it is no news: a thousandth of the squares. It shows one record that alone moves it."""
+    """The other entries hide it, a thousandth of the squares; it shows a record that alone moves it."""
     noise = drawn(2, 40)
     noise[:, 137] *= times
     found = failed(noise)["noise-rows"]
