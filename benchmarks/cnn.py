@@ -23,7 +23,6 @@ from torch import nn
 
 from gmip.attacks import Attack, Decode, GLiR, Loss
 from gmip.attacks.glir import Play
-from gmip.attacks.glir.scoring import scores_by_play
 from gmip.attacks.glir.selfplay import PlayedRun
 from gmip.attacks.glir.step_fits import GramView
 from gmip.attacks.gradients import PerExampleGradients
@@ -126,7 +125,7 @@ def precisions(task: Task, trace: Trace) -> list[Row]:
             listed=False,
         )
         start = time.process_time()
-        scores.append(scores_by_play([lambda view=view: view], run).scores)
+        scores.append(run.run([lambda view=view: view]).scores)
         rows.append({"precision": str(dtype), "products": taken, "algebra": time.process_time() - start})
     for row in rows:
         row["correlation"] = float(spearmanr(scores[0], scores[1])[0])
