@@ -97,8 +97,8 @@ class Fault:
     noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "counted seeds" (seeds 0, 1, 2, ...:
         never the same, and anybody can draw it); "first" or "last" (layer only), "weights" (none on biases); "rows",
         "columns" and "layers" (share it), "row", "column" and "entry" (one has none), "low rank" (weights: of rank
-        one), "half rank" (weights: in half of the directions), "turned" (half of the columns are others, turned), "bias"
-        (sums of the rows of the weights);
+        one), "half rank" (weights: in half of the directions), "turned" (half of the columns are others, turned),
+        "bias" (sums of the rows of the weights);
         "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
         of three", "all but one" (steps have it), "shrinking" (to half, along the run); "uniform", "laplace", "signs"
         (of that size, but not normal); "float16", "bfloat16" (drawn in that precision), "reordered" (drawn once, in
