@@ -24,7 +24,7 @@ from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Froze
 from gmip.auditing.verdict import claim_of, conclude, untried_gradients
 from gmip.errors import InvalidArgument
 from gmip.report.minisign import SecretKey, public_key, signature, signed
-from gmip.report.write import exposed_names
+from gmip.report.write import RESULT, exposed_names
 from gmip.stats.bounds import METHODS, mu_lower_bound
 from gmip.stats.scores import RunScores, auc, pool
 
@@ -59,13 +59,15 @@ class SealOpening(Frozen):
 class Verification(Frozen):
     """One thing that was verified, or could not be.
 
-    check : "signature" (the seal is by the holder of a key), "opening" (it is what was sealed), "file" (as sealed),
-        "members" (those of the result are the sealed ones), "verdict" (it follows from the numbers), "accounting"
-        (the claim follows from the declared run), "scores" (the measured numbers follow from the scores).
+    check : "time" (the seal is no younger than the result, and than the record of a run where that is at hand, as their
+        writers say; named only where that is not so, or cannot be told), "signature" (the seal is by the holder of a
+        key), "opening" (it is what was sealed), "file" (as sealed), "members" (those of the result are the sealed
+        ones), "verdict" (it follows from the numbers), "accounting" (the claim follows from the declared run), "scores"
+        (the measured numbers follow from the scores).
     subject : the key, the file or the run that it is about.
     """
 
-    check: Literal["signature", "opening", "file", "members", "verdict", "accounting", "scores"]
+    check: Literal["time", "signature", "opening", "file", "members", "verdict", "accounting", "scores"]
     status: Literal["passed", "failed", "unchecked"]
     subject: str = ""
 
@@ -139,6 +141,7 @@ def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening
         else:
             found.append(Verification(check="file", status="passed", subject=name))
             sealed |= _membership(path) or {}
+    found += _times(result, folder, seal, opening)
     names = exposed_names(result)
     for run in result.runs:
         found.append(Verification(check="verdict", status="passed" if _concluded(run) else "failed", subject=run.name))
@@ -146,6 +149,38 @@ def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening
         table = folder / names[run.name]
         found += _scores(run, result, read_columns(table) if table.is_file() else None, sealed)
     return found
+
+
+def _times(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening) -> Iterator[Verification]:
+    """Whether the seal was made after what it should have fixed, by the times that they name themselves."""
+    sealed, written = _moment(seal.created), folder / RESULT if folder.is_dir() else folder
+    of_result = written.is_file() and sha256_of_file(written) in opening.files.values()  # it is for what an audit wrote
+    begun = {} if of_result else {f"the training of {run.name}": _began(run) for run in result.runs}
+    for what, created in ({"the result": result.created} | begun).items():
+        when = None if created is None else _moment(created)
+        if sealed is None or (when is None and created is not None):
+            yield Verification(check="time", status="unchecked", subject=what)
+        elif when is not None and sealed > when:
+            yield Verification(check="time", status="unchecked" if of_result else "failed", subject=what)
+
+
+def _began(run: RunAudit) -> str | None:
+    """When the training of a recorded run began, as its record says; None: that is not at hand."""
+    if run.path is None or run.source != "recorded":
+        return None
+    try:
+        created = json.loads((Path(run.path) / "trace.json").read_bytes())["created"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return created if isinstance(created, str) else None
+
+
+def _moment(created: str) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(created)
+    except ValueError:
+        return None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
 def _membership(path: Path) -> dict[str, bool] | None:
@@ -240,6 +275,11 @@ def _same_numbers(scores: Any, inside: Any, outcome: AttackOutcome, result: Audi
 # -- in words ---------------------------------------------------------------------------------------------------------
 
 _WORDS: Final = {
+    (
+        "time",
+        "failed",
+    ): "By the times in the files, the seal was made after {0}: it fixed nothing before.",
+    ("time", "unchecked"): "Nothing here shows that the seal was made before {0}.",
     ("signature", "passed"): "The seal is signed by {0}.",
     ("signature", "failed"): "The seal is not signed by {0}.",
     ("signature", "unchecked"): "The seal is signed: pass --key to check by whom.",
@@ -266,10 +306,12 @@ _MARKS: Final = {"passed": "ok ", "failed": "NO ", "unchecked": "?  "}
 
 def seal_sentences(found: Sequence[Verification], created: str) -> list[str]:
     """The answer, a line for each thing that was looked at, and what all of it does not show."""
-    failed = any(one.status == "failed" for one in found)
+    failed = {one.check for one in found if one.status == "failed"}
     unchecked = any(one.status == "unchecked" for one in found)
     answer = (
-        "Refused: the result contradicts the seal or itself."
+        "Refused: by its own time the seal is too young to show anything."
+        if failed == {"time"}
+        else "Refused: the result contradicts the seal or itself."
         if failed
         else "Nothing contradicts the seal, but not everything could be checked."
         if unchecked

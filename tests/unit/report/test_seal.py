@@ -22,12 +22,15 @@ from gmip.report import minisign, write_report
 from gmip.report.seal import OPENING, make_seal, read_seal, verified
 from tests.unit.report import sample
 
+LATER = "2100-01-01T00:00:00+00:00"
+
 
 @pytest.fixture(scope="module")
 def audited() -> AuditResult:
     rng = np.random.default_rng(0)
     scores = {"members": rng.normal(2.0, 1.0, 60), "non_members": rng.normal(0.0, 1.0, 60)}
-    return audit(Scores(scores["members"], scores["non_members"]))
+    found = audit(Scores(scores["members"], scores["non_members"]))
+    return found.model_copy(update={"created": LATER})  # the seals of the tests are made before it
 
 
 @pytest.fixture
@@ -80,6 +83,59 @@ def test_a_forged_result_is_refused(
     forged(folder, change)
     assert verify(folder) == 1
     assert capsys.readouterr().out.startswith("Refused")
+
+
+def sealed_at(folder: Path, created: str) -> None:
+    path = folder / "seal" / "seal.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"created": created}))
+
+
+@pytest.mark.parametrize(("created", "code"), [("2100-01-01T00:00:00Z", 0), ("2100-01-01T03:00:01+03:00", 1)])
+def test_a_seal_younger_than_the_result_is_refused(
+    folder: Path, created: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed_at(folder, created)
+    assert verify(folder) == code
+    said = capsys.readouterr().out
+    assert said.startswith("Refused: by its own time the seal is too young") == bool(code)
+    assert ("NO By the times in the files, the seal was made after the result" in said.replace("  ", " ")) == bool(code)
+
+
+def test_a_seal_without_a_time_shows_no_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sealed_at(folder, "before, I promise")
+    assert verify(folder) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Nothing contradicts the seal, but not everything") and "shows that the seal was" in said
+
+
+def test_a_seal_younger_than_the_training_is_refused(tmp_path: Path) -> None:
+    (run,) = sample.consistent().runs
+    make_seal([], tmp_path)
+    seal, opening = read_seal(tmp_path / "seal.json")
+    (tmp_path / "run").mkdir()
+    told = sample.result(run.model_copy(update={"path": str(tmp_path / "run"), "source": "recorded"}))
+    told = told.model_copy(update={"created": LATER})
+
+    def status(trace: str) -> list[tuple[str, str]]:
+        (tmp_path / "run" / "trace.json").write_text(trace)
+        found = verified(told, tmp_path, seal, opening, tmp_path)
+        return [(one.status, one.subject) for one in found if one.check == "time"]
+
+    assert status(json.dumps({"created": "2020-01-01T00:00:00+00:00"})) == [("failed", f"the training of {run.name}")]
+    assert status(json.dumps({"created": LATER})) == [] == status("{}") == status("no JSON")
+
+
+def test_a_seal_on_the_result_itself_is_younger_and_says_no_more(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_seal([folder / "audit" / "result.json"], folder / "after")
+    path = folder / "after" / "seal.json"
+    path.write_text(path.read_text().replace(json.loads(path.read_text())["created"], "2100-01-02T00:00:00Z"))
+    check = ["verify", str(folder / "audit"), "--seal", str(path), "--files", str(folder / "audit")]
+    assert main(check) == 0
+    said = capsys.readouterr().out
+    assert "Nothing here shows that the seal was made before the result." in said
+    assert main([*check[:1], str(folder / "audit" / "result.json"), *check[2:]]) == 0
 
 
 def test_other_coins_or_another_opening_are_refused(folder: Path) -> None:
