@@ -202,6 +202,8 @@ def _unproved(answers: Sequence[AttackerAnswer], goal: Rate, measurable: bool, u
     leaking = [i for i in above if answers[i].leak == "leak"]
     if leaking and measurable:
         return Conclusion(kind="probably-fails", why="measured", attacker=leaking[0])
+    if untried:
+        return Conclusion(kind="inconclusive", why="left-out")
     if answers[0].leak == "blind":
         return Conclusion(kind="inconclusive", why="blind")
     if answers[0].leak == "too-few" or answers[0].evidence is None or not measurable:
@@ -211,7 +213,7 @@ def _unproved(answers: Sequence[AttackerAnswer], goal: Rate, measurable: bool, u
     for place, one in enumerate(answers):  # a leak whose interval includes the goal says nothing
         if one.leak == "leak" and one.evidence is not None and one.evidence.tpr.upper > goal.tpr:
             return Conclusion(kind="inconclusive", why="wide", attacker=place)
-    return Conclusion(kind="inconclusive", why="left-out") if untried else Conclusion(kind="passes", why="below")
+    return Conclusion(kind="passes", why="below")
 
 
 def untried_gradients(left_out: Sequence[OmittedAttack]) -> bool:

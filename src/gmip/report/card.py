@@ -275,7 +275,7 @@ def _inconclusive(run: RunAudit) -> str:
     if why == "no-attack" or not run.attacks:
         return "No attack was run."
     if why == "left-out":
-        return f"{untried(run)} could not run. The other attacks stay within the limit, but are weaker."
+        return f"{untried(run)} could not run. The other attacks are weaker: what they did not find is no evidence."
     if why == "blind":
         tied = answer_words.mostly_tied(run)
         return f"No attack could distinguish the candidates: {tied or 'all have the same score'}."

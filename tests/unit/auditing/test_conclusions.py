@@ -20,7 +20,9 @@ from gmip.vocabulary import Claim, Rate
 GOAL = Rate(0.05, 0.01)
 
 
-def audit(mu: float, size: int, bound: float | None, seed: int, *, attacks: int = 1, sound: bool = True) -> Conclusion:
+def audit(
+    mu: float, size: int, bound: float | None, seed: int, *, attacks: int = 1, sound: bool = True, untried: bool = False
+) -> Conclusion:
     """`attacks` of the same strength; `bound` is the mu that the accountant guarantees."""
     rng = np.random.default_rng(seed)
     evidence = []
@@ -40,7 +42,7 @@ def audit(mu: float, size: int, bound: float | None, seed: int, *, attacks: int 
     outcomes = [attack_outcome(one, pooled[one.name], None, settings, attacks, lower[one.name]) for one in evidence]
     answers = attacker_answers(outcomes, curves, goal=GOAL, lower=lower, confidence=0.95, sound_record=sound)
     measurable = any(one.measurable(GOAL.fpr) for one in outcomes)
-    return conclude(answers, goal=GOAL, sound_record=sound, measurable=measurable)
+    return conclude(answers, goal=GOAL, sound_record=sound, measurable=measurable, untried=untried)
 
 
 # truth: (audits, mu, records of each kind, mu of a bound, attacks, sound record), the verdict and how often at least
@@ -76,3 +78,16 @@ def test_verdict_against_truth(truth: str) -> None:
         assert said["probably-fails"] <= 1, said
     if bound is None or not sound:
         assert not said["guaranteed"], said
+
+
+@pytest.mark.parametrize("truth", TABLE)
+def test_no_doubt_hides_that_a_strong_attack_was_left_out(truth: str) -> None:
+    """Only what was proved stands: a leak, and a bound."""
+    audits, mu, size, bound, attacks, sound, _, _ = TABLE[truth]
+    for seed in range(min(audits, 3)):
+        said = audit(mu, size, bound, seed, attacks=attacks, sound=sound)
+        left = audit(mu, size, bound, seed, attacks=attacks, sound=sound, untried=True)
+        if said.kind in ("fails", "probably-fails", "guaranteed") or said.why == "record":
+            assert left == said
+        else:
+            assert (left.kind, left.why) == ("inconclusive", "left-out")
