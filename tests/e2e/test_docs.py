@@ -8,6 +8,8 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -75,6 +77,26 @@ def test_python_of_the_docs_parses_and_its_names_exist() -> None:
                     wrong.append(f"{page}: gmip.{node.attr}")
     assert wrong == []
     assert seen > 10
+
+
+def test_modules_that_the_docs_name_by_dots_are_there_after_their_imports() -> None:
+    """In a process of its own: elsewhere a test may have imported `gmip.report.card`, and the page works by that."""
+    chains = {
+        (page, ast.unparse(node))
+        for page, code in blocks("python")
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"gmip(\.\w+){2,}", ast.unparse(node))
+    }
+    wrong = []
+    for page, chain in sorted(chains):
+        code = "\n".join(one for name, one in blocks("python") if name == page)
+        imported = [ast.unparse(one) for one in ast.parse(code).body if isinstance(one, ast.Import)]
+        ours = [one for one in imported if one.startswith("import gmip")]
+        if subprocess.run(
+            [sys.executable, "-c", "\n".join(["import gmip", *ours, chain])], capture_output=True
+        ).returncode:
+            wrong.append(f"{page}: {chain}")
+    assert wrong == []
 
 
 def test_lists_begin_after_an_empty_line() -> None:
